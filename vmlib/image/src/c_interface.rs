@@ -1,4 +1,4 @@
-//! The interface for C, as `include/vm_image.h` has it.
+//! The interface for C: the functions that `include/vm_image.h` declares.
 
 use crate::{
     frozen::signal::Section,
@@ -13,11 +13,11 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-/// The process runs on where it was.
+/// The image is whole, and the saved process runs on.
 const SAVED: i32 = 0;
-/// The process was restored.
+/// The call returned in the restored process.
 const BACK: i32 = 1;
-/// See `vm_image_error`.
+/// The call failed; `vm_image_error` returns the reason.
 const FAILED: i32 = -1;
 /// `VM_IMAGE_FORKED`.
 const FORKED: u32 = 1;
@@ -37,7 +37,7 @@ fn failed(text: &str) -> i32 {
     FAILED
 }
 
-/// Saves this process.
+/// Saves this process into `fd`. Returns [`SAVED`], [`BACK`] or [`FAILED`].
 ///
 /// # Safety
 /// `fd` is open.
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn vm_image_save(fd: i32, flags: u32) -> i32 {
     }
 }
 
-/// Becomes the process of an image.
+/// Turns this process into the process of the image that `fd` holds. Returns only [`FAILED`].
 ///
 /// # Safety
 /// `fd` is open.
@@ -89,22 +89,22 @@ pub unsafe extern "C" fn vm_image_restore(fd: i32) -> i32 {
     }
 }
 
-/// The reason why the last call of this thread failed.
+/// The reason why the last call of this thread failed, valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn vm_image_error() -> *const c_char {
     LAST.with(|last| last.borrow().as_ptr())
 }
 
-/// Enters a section in which this thread is not stopped.
+/// Begins a section in which this thread is not stopped. Sections nest.
 #[unsafe(no_mangle)]
 pub extern "C" fn vm_image_enter() {
     mem::forget(Section::enter());
 }
 
-/// Leaves the section.
+/// Ends the section that `vm_image_enter` began.
 ///
 /// # Safety
-/// This thread has entered one.
+/// This thread has entered a section and not left it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vm_image_leave() {
     // SAFETY: promised by the caller.

@@ -1,4 +1,4 @@
-//! Why a save failed, and how a restore that failed ends its process.
+//! Errors of a save, and the exit codes of a restore that failed.
 
 use crate::frozen::fault::Fault;
 use std::io;
@@ -9,18 +9,18 @@ pub const CANNOT_RESTORE: i32 = 124;
 /// The exit code of a restored process that could not resume.
 pub const CANNOT_GO_ON: i32 = 125;
 
-/// Why a process was not saved. It runs on in any case.
+/// Why a process was not saved. The process runs on after each of these errors.
 #[derive(Debug, thiserror::Error)]
 pub enum SaveError {
     /// The process has something that cannot be restored.
     #[error("this process cannot be saved: {0}")]
     Refused(String),
-    /// Something that should work did not: a full disk, a closed socket.
+    /// A step failed that normally succeeds: the disk is full, say, or the socket is closed.
     #[error("the save failed, {step}: {cause}")]
     Failed {
-        /// What was being done.
+        /// The step that failed.
         step: String,
-        /// What the system says.
+        /// The error that the system reported.
         cause: io::Error,
     },
 }

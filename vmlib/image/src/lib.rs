@@ -1,28 +1,30 @@
-//! Saves a whole process - memory, threads, signals, timers, open files - into one stream, and
-//! restores it in a new process, here or on another host. The program needs no change, and neither
-//! a save nor a restore needs a privilege.
+//! Saves a whole process - memory, threads, signals, timers, open files - as one stream of bytes,
+//! and restores the process from that stream on this host or another. The program needs no change.
+//! Neither a save nor a restore needs a privilege.
 //!
-//! [`save()`] stops all threads where they are, writes the image, and resumes them; or a copy of
-//! the process writes it while they run on ([`Options::forked`]); or most of it is written before,
-//! while they run ([`save_in_rounds`], [`begin_in_rounds`]). [`restore()`] turns the calling
-//! process into the process of an image. In the restored process the call of [`save()`] returns a
-//! second time, with [`Saved::Restored`].
+//! [`save()`] stops all threads where they are, writes the image, and resumes the threads. A forked
+//! save ([`Options::forked`]) has a copy of the process write the image while the process runs. A
+//! save in pre-copy rounds ([`save_in_rounds`], [`begin_in_rounds`]) writes most of the memory
+//! before the freeze, while the threads run. [`restore()`] turns the calling process into the
+//! process of an image. In the restored process the call of [`save()`] returns a second time, with
+//! [`Saved::Restored`].
 //!
-//! What cannot be restored is refused by name, before anything stops.
+//! State that cannot be restored is a refusal: the save fails and names that state before any
+//! thread is stopped.
 //!
 //! | folder | what it owns |
 //! |---|---|
-//! | [`raw`] | what the library and the restorer share: system calls, records of the format, checksums |
+//! | [`raw`] | code of both library and restorer: system calls, records of the format, checksums |
 //! | `frozen` | memory, errors and signals for code that runs while threads are stopped |
-//! | `capture` | reads the state of the process, and stops its threads for that |
+//! | `capture` | reads the state of the process, and stops its threads while it is read |
 //! | [`mod@format`] | reads, verifies and writes images in ordinary code |
 //! | [`inspect`] | the summary of an image; what this host lacks for the restore |
-//! | `restore` | starts the restorer; the first code of the image that runs again |
+//! | `restore` | starts the restorer; the first code of the image that runs in the restored process |
 //! | `save` | the order of a save, pre-copy rounds, the forked copy, the bytes of the image |
-//! | `trigger` | saves that a signal asks for, of programs that do not call this library |
+//! | `trigger` | saves that a signal requests, in programs that do not call this library |
 //! | `c_interface` | the functions of `include/vm_image.h` |
 //!
-//! The restorer is a program of its own, in `restorer/` beside `src/`. Begin to read in
+//! The restorer is a separate program, in `restorer/` beside `src/`. To read the code, begin with
 //! `save/sequence.rs`, then `restore/resume.rs`.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]

@@ -1,40 +1,40 @@
-//! How a process is saved: the options of a save, and the functions that it calls.
+//! The options of a save, and the functions that a save calls while all threads are stopped.
 
 use std::{os::fd::RawFd, time::Duration};
 
-/// Which open regular files an image has the content of.
+/// Whose content an image carries, of the open regular files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Carry {
-    /// None: all have to be where the process is restored.
+    /// None: each file must exist on the host of the restore.
     #[default]
     Nothing,
-    /// Those that together have at most so many bytes; taken are files that were deleted, then the
-    /// others, each by descriptor, and what does not fit any more is left out. A deleted file that
-    /// does not fit is refused.
+    /// Files of at most this many bytes together. Deleted files are taken first, then the others,
+    /// each group in the order of descriptors. A file that does not fit any more is left out if it
+    /// has a name, and refuses the save if it was deleted.
     Fitting(u64),
-    /// For an image that files are to be rolled back to
-    /// ([`RestoreOptions::roll_back`](crate::RestoreOptions::roll_back)): those that were deleted
-    /// and those that the process can rewrite, as long as they fit into `rewritable`, and the
-    /// others as long as they fit into `others`. What is open for appending alone is one of these:
-    /// to be cut back it need not be carried.
+    /// Files for an image whose restore rolls files back
+    /// ([`RestoreOptions::roll_back`](crate::RestoreOptions::roll_back)): deleted files and files
+    /// that the process can rewrite, as long as they fit into `rewritable`; the others as long as
+    /// they fit into `others`. A file that the process has open for appending only is one of the
+    /// others, because a rollback truncates it and needs no copy.
     RollBack {
-        /// Bytes.
+        /// Limit for deleted and rewritable files, all together. Bytes.
         rewritable: u64,
-        /// Bytes.
+        /// Limit for all other files together. Bytes.
         others: u64,
     },
-    /// All. One that cannot be carried is refused.
+    /// All files. A file that cannot be carried refuses the save.
     All,
 }
 
 impl Carry {
-    /// Whether a file may be carried at all.
+    /// Whether any file may be carried.
     pub(crate) fn is_any(self) -> bool {
         self != Carry::Nothing
     }
 
-    /// How many bytes of files may be carried, of those that can be rewritten or of the others;
-    /// `None`: as many as there are, or none.
+    /// The limit of carried bytes, for files that the process can rewrite or for the others.
+    /// `None`: no limit, or no file is carried.
     pub(crate) fn most(self, is_rewritable: bool) -> Option<u64> {
         match self {
             Carry::Nothing | Carry::All => None,
@@ -45,19 +45,19 @@ impl Carry {
     }
 }
 
-/// A folder, and the one that takes its place where a process is restored: what the process has
-/// open, has mapped shared, or has as its working directory below the one is looked for at the same
-/// place below the other. Both are absolute paths without a slash at the end.
+/// A folder, and the folder that takes its place on the host of the restore. The path of an open
+/// file, a shared mapping or the working directory that lies below `here` is looked for at the same
+/// place below `there`. Both are absolute paths without a slash at the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Folders<'a> {
-    /// Where the process is saved.
+    /// The folder on the host of the save.
     pub here: &'a [u8],
-    /// Where the process is restored.
+    /// The folder on the host of the restore.
     pub there: &'a [u8],
 }
 
 impl<'a> Folders<'a> {
-    /// A path as it is there, in two parts.
+    /// The path on the host of the restore, in two parts that are to be joined.
     pub(crate) fn there<'b>(folders: Option<Folders<'a>>, path: &'b [u8]) -> (&'b [u8], &'b [u8])
     where
         'a: 'b,
@@ -70,37 +70,39 @@ impl<'a> Folders<'a> {
     }
 }
 
-/// How a process is saved.
+/// The options of a save.
 #[derive(Debug, Clone, Copy)]
 pub struct Options<'a> {
-    /// A copy of the process writes the image, while this process runs on after milliseconds. What
-    /// other processes could see in shared memory is written before. If the process cannot be
-    /// copied, for want of memory or processes, it writes the image itself, as without this.
+    /// A copy of the process writes the image; this process runs on after a freeze of milliseconds.
+    /// Shared memory, which other processes can change, is written before this process runs on. If
+    /// the system has no memory or process for a copy, this process writes the image itself, as
+    /// without the option.
     pub forked: bool,
-    /// Memory is compressed with LZ4, where that makes it smaller. Takes several times as long.
+    /// Memory is compressed with LZ4 where that makes it smaller. The save takes several times as
+    /// long.
     pub compress: bool,
-    /// The image is one of several that are written at the same time; if it goes to a pipe, what it
-    /// holds of memory need not be copied into that: the reader of the pipe may take pages of this
-    /// process. Only for a reader that does nothing but read.
+    /// Memory may be lent to a pipe instead of copied into it: the reader of the pipe then reads
+    /// pages of this process. Useful if several images are written at the same time. Only for a
+    /// reader that does nothing but read.
     pub lend: bool,
-    /// The content of which open regular files is written into the image, while the process is
-    /// frozen. One that is missing where the process is restored is made of it, and one that was
-    /// deleted while it was open is no reason to refuse the save.
+    /// The open regular files whose content is written into the image during the freeze. A carried
+    /// file that is missing on the host of the restore is made from that content. A carried file
+    /// that was deleted while it was open does not refuse the save.
     pub carry: Carry,
-    /// Files below a folder have other names where the process is restored.
+    /// A folder that has another name on the host of the restore.
     pub folders: Option<Folders<'a>>,
-    /// How many bytes of each open regular file the checksum covers, from its beginning; all of
-    /// them by default. Most of it is made before the process is frozen. Where it is restored, the
-    /// file's size and this checksum have to be the same.
+    /// How many bytes of each open regular file the checksum covers, from the beginning of the
+    /// file; all bytes by default. Most checksums are made before the freeze. On the host of the
+    /// restore the file must have the same size and the same checksum.
     pub checked_max: u64,
-    /// Descriptors that the program looks after itself: they are not checked, and closed where it
-    /// is restored. The first four below 512 can be handed over: see [`restore`](crate::restore()).
+    /// Descriptors that the program manages itself. They are not checked, and are closed in the
+    /// restored process. The first four below 512 can be handed over: see
+    /// [`restore`](crate::restore()).
     pub own: &'a [RawFd],
-    /// How long threads may take to stop.
+    /// The time limit for stopping all threads.
     pub limit: Duration,
-    /// Called while all threads are stopped: when the process has to write although a copy was to,
-    /// when the image is written, or a copy writes it, and when the process was restored. It goes
-    /// on when that returns.
+    /// Called while all threads are stopped, at each [`Moment`]. The process resumes when the
+    /// function returns.
     pub hold: Option<Hold>,
 }
 
@@ -120,15 +122,16 @@ impl Default for Options<'_> {
     }
 }
 
-/// When the rounds of a save end: see [`save_in_rounds`](crate::save_in_rounds).
+/// When the pre-copy rounds of a save end: see [`save_in_rounds`](crate::save_in_rounds). The round
+/// that meets one of these conditions is the last one before the freeze.
 #[derive(Debug, Clone, Copy)]
 pub struct Until {
-    /// A round that has sent no more is the last before the process is frozen. Bytes.
+    /// A round that sent at most this many bytes.
     pub small: u64,
-    /// So is one that has sent more than this share of what the one before had sent: it does not
-    /// shrink any more.
+    /// A round that sent more than this share of the previous round: the rounds do not shrink any
+    /// more.
     pub shrinks: f64,
-    /// So is the one with this number; 64 at most.
+    /// The round with this number, counted from 1; at most 64.
     pub rounds: u32,
 }
 
@@ -145,23 +148,24 @@ impl Default for Until {
 /// The moments at which all threads of a process are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// A copy was to write its image, and it has to write some of that itself before, or all: what
-    /// is shared with other processes, what its files hold, or if there is no room for a copy. The
-    /// other end has to read meanwhile.
+    /// A forked save was requested, but this process has to write a part of the image itself, or
+    /// all of it: memory that is shared with other processes, the content of carried files, or
+    /// everything if there is no room for a copy. The reader of the image has to read during that
+    /// time.
     Writes,
-    /// Its image is written, or a copy of the process writes it.
+    /// The image is written, or a copy of the process writes it.
     Saved {
-        /// Of the image; 0 while a copy writes it.
+        /// Size of the image. Bytes; 0 while a copy writes.
         bytes: u64,
-        /// How long it took since all threads stood. Nanoseconds.
+        /// The time since all threads were stopped. Nanoseconds.
         ns: u64,
-        /// That copy, or 0.
+        /// The process id of the copy that writes, or 0.
         writer: i32,
     },
     /// The process was restored.
     Restored,
 }
 
-/// Called while all threads are stopped. It may make bare system calls, and use atomics; it must
-/// not allocate, lock, or use thread-locals or the C library.
+/// A function that is called while all threads are stopped. The function may make bare system calls
+/// and use atomics. It must not allocate, lock, or use thread-locals or the C library.
 pub type Hold = fn(Moment);

@@ -1,5 +1,5 @@
-//! What a prefix and a section's head must be before what follows is read. These checks need
-//! nothing but the head itself and the place where it stands.
+//! Checks of a prefix and of a section's head, before anything that follows it is read. Each check
+//! needs only the head itself and its place in the image.
 
 use crate::{
     format::error::{Damage, ImageError, Impossible, Location},
@@ -11,37 +11,38 @@ use crate::{
     },
 };
 
-/// Page sizes that any processor has.
+/// Page sizes that any supported processor has. Bytes.
 const PAGE_SIZES: std::ops::RangeInclusive<u32> = 4096..=65536;
-/// One byte of an LZ4 block stands for at most that many.
+/// The largest number of bytes that one byte of an LZ4 block can decode to.
 const LZ4_RATIO_MAX: u64 = 255;
 
-/// What comes first of all that is not the heads: what has gone, or what a body has.
+/// The first kind that may follow the heads. GONE may come in its place, once or several times.
 pub(super) const MEMORY: u16 = MAPPINGS + 1;
 
-/// What has to come next.
+/// The kind of section that may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// The processor, or the first of the heads.
+    /// CPU or FACTS: the image has only its prefix so far.
     Begin,
-    /// The first early round, or the first of the heads.
+    /// SPACE, which begins the first early round, or FACTS.
     Rounds,
-    /// Memory of an early round, another one, or the first of the heads.
+    /// PAGES of an early round, SPACE of the next one, or FACTS.
     Early,
-    /// The section of this kind.
+    /// A section of this kind.
     Head(u16),
-    /// Memory or content, or the end.
+    /// PAGES, CONTENT or END.
     Body,
-    /// Nothing: the image is whole.
+    /// No section: the image is whole.
     Whole,
-    /// Nothing: the image is bad.
+    /// No section: an error was found in the image.
     Failed,
 }
 
-/// Whether this release can read what follows.
+/// Whether this release can read the image that begins with this prefix.
 pub(super) fn check_prefix(prefix: &Prefix) -> Result<(), ImageError> {
     let place = Location::Prefix;
-    // The prefix has one shape and one checksum in all versions: damage shows as damage.
+    // The prefix has the same shape and checksum in all versions, so damage is not taken for
+    // another version.
     if prefix.check != prefix.sum() {
         let what = Damage::HeadSum;
         return Err(ImageError::Damaged { at: 0, place, what });
@@ -65,7 +66,7 @@ pub(super) fn check_prefix(prefix: &Prefix) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Whether this head was written as number `index` and has come unharmed.
+/// Whether the head is undamaged and is that of section number `index`.
 pub(super) fn check_integrity(section: &Section, index: u32) -> Result<(), Damage> {
     if section.magic != SECTION_MAGIC {
         return Err(Damage::NoSection);
@@ -80,7 +81,7 @@ pub(super) fn check_integrity(section: &Section, index: u32) -> Result<(), Damag
     Ok(())
 }
 
-/// Whether this kind may come now.
+/// Whether a section of kind `found` may come now.
 pub(super) fn check_order(found: u16, expected: Expected) -> Result<(), Impossible> {
     if !(FACTS..=CPU).contains(&found) {
         return Err(Impossible::Kind(found));
@@ -108,7 +109,8 @@ pub(super) fn check_order(found: u16, expected: Expected) -> Result<(), Impossib
     }
 }
 
-/// Whether memory may be taken for this section.
+/// Whether the lengths of the section are within its limits, so that memory may be allocated for
+/// it.
 pub(super) fn check_lengths(section: &Section, page_size: u64) -> Result<(), Impossible> {
     let (raw, stored) = (section.raw_len, section.stored_len);
     let (part, least, most) = match section.kind {
@@ -133,7 +135,8 @@ pub(super) fn check_lengths(section: &Section, page_size: u64) -> Result<(), Imp
     }
     let good = match section.codec {
         PLAIN => stored == raw,
-        // No block is longer than one without a repetition, nor shorter than one of nothing else.
+        // Bounds of LZ4: an incompressible block is the longest, a block of one repetition the
+        // shortest.
         LZ4 => stored <= raw + raw / LZ4_RATIO_MAX + 16 && raw <= stored * LZ4_RATIO_MAX,
         codec => return Err(Impossible::Codec(codec)),
     };

@@ -1,16 +1,17 @@
-//! An image that a process only passes on: whether its end came.
+//! Whether a stream that a process only passes on is an image with its end.
 
 use crate::raw::records::{END, End, Plain, Section};
 
-/// Bytes of the last section.
+/// Bytes of an image's last section.
 const LEN: usize = Section::LEN + End::LEN;
 
-/// Looks whether the last section of an image came, as the last thing: the process that writes an
-/// image may end at any moment. Nothing else of it is looked at.
+/// Looks whether an image ended with its last section. The process that writes an image may be
+/// killed at any moment, and the stream then just ends. Nothing but the last section and the number
+/// of bytes is checked.
 #[derive(Debug)]
 pub struct EndSeen {
     bytes: u64,
-    /// What came last.
+    /// The last bytes that passed.
     tail: [u8; LEN],
 }
 
@@ -24,7 +25,7 @@ impl Default for EndSeen {
 }
 
 impl EndSeen {
-    /// Some more has come.
+    /// Notes the next bytes of the stream.
     pub fn passed(&mut self, bytes: &[u8]) {
         let last = &bytes[bytes.len().saturating_sub(LEN)..];
         self.tail.rotate_left(last.len());
@@ -32,7 +33,7 @@ impl EndSeen {
         self.bytes += bytes.len() as u64;
     }
 
-    /// Whether what has come is an image with its end.
+    /// Whether the bytes so far are an image with its end.
     pub fn is_whole(&self) -> bool {
         let (head, content) = self.tail.split_at(Section::LEN);
         let (Some(head), Some(end)) = (Section::from_prefix(head), End::from_prefix(content))
@@ -69,7 +70,7 @@ mod tests {
         }
         let longer = [&image[..], b"x"].concat();
         assert!(!read(&longer, 64));
-        // The end of another one.
+        // The end belongs to a shorter image.
         let other = [b"x", &image[..]].concat();
         assert!(!read(&other, 64));
     }

@@ -1,16 +1,16 @@
-//! Why an image cannot be read, where in it, and what to do about it.
+//! Errors of reading an image: the cause, the place in the image, and the remedy.
 
 use std::{fmt, io};
 
 use crate::raw::records::{self, VERSION};
 
-/// Why an image cannot be read. Positions are bytes from the image's beginning.
+/// Why an image cannot be read. Positions are bytes from the beginning of the image.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The first bytes are not those of an image.
     #[error("this is no image of a process: it begins differently; give a file that a save wrote")]
     NotAnImage,
-    /// Another version of the format.
+    /// The image has another version of the format.
     #[error(
         "the image has format version {found}, and only version {VERSION} can be read here: \
          use the release that saved it"
@@ -19,14 +19,14 @@ pub enum ImageError {
         /// The image's version.
         found: u32,
     },
-    /// Another kind of processor.
+    /// The image is of another processor architecture.
     #[error(
         "the image was saved on another architecture (number {found} of ELF; x86-64 is {}): \
          restore the process on such a host, with a release made for it",
         records::X86_64
     )]
     OtherMachine {
-        /// ELF's number of the image's architecture.
+        /// ELF's number of the architecture.
         found: u32,
     },
     /// The image ends too early.
@@ -37,54 +37,55 @@ pub enum ImageError {
     Truncated {
         /// The image's length.
         at: u64,
-        /// What would have come there.
+        /// The part of the image that is cut off.
         place: Location,
     },
-    /// Bytes were changed, lost or doubled after they were written.
+    /// Bytes were changed, lost or duplicated after they were written.
     #[error(
         "the image is damaged in {place} at byte {at}: {what}; copy it again, or use another image"
     )]
     Damaged {
         /// Where the damaged part begins.
         at: u64,
-        /// What it is.
+        /// The damaged part.
         place: Location,
-        /// How the damage shows.
+        /// How the damage was found.
         what: Damage,
     },
-    /// The checksums hold, but no process is like that: it was made by mistake or by malice.
+    /// The checksums are right, but no process has such a state: the image was made by a faulty
+    /// program or by malice.
     #[error(
         "the image contradicts itself in {place} at byte {at}: {what}; \
          do not use it, and report it if a save wrote it"
     )]
     Impossible {
-        /// Where the part in question begins.
+        /// Where the contradictory part begins.
         at: u64,
-        /// What it is.
+        /// The contradictory part.
         place: Location,
         /// The contradiction.
         what: Impossible,
     },
-    /// The file or socket failed.
+    /// The file or socket of the image failed.
     #[error(
         "cannot read the image at byte {at}, in {place}: {source}; check where it is stored, \
          then try again"
     )]
     Io {
-        /// Bytes that were read before.
+        /// Bytes that were read before the failure.
         at: u64,
-        /// What would have come.
+        /// The part that was to be read.
         place: Location,
-        /// The system's reason.
+        /// The error that the system reported.
         source: io::Error,
     },
-    /// The reader was used again after it had failed.
+    /// The reader was called again after it had failed.
     #[error("the image was already found to be bad: begin anew to read it again")]
     Stopped,
 }
 
 impl ImageError {
-    /// Where in the image it is, if at one place. Bytes from the image's beginning.
+    /// The position of the error, if it has one. Bytes from the beginning of the image.
     pub fn at(&self) -> Option<u64> {
         match self {
             ImageError::Truncated { at, .. }
@@ -101,13 +102,13 @@ impl ImageError {
 pub enum Location {
     /// The first bytes.
     Prefix,
-    /// The head of the section of this number.
+    /// The head of the section with this number.
     Head(u32),
-    /// What follows the head.
+    /// The payload of a section.
     Payload {
         /// The section's number.
         section: u32,
-        /// Its kind.
+        /// The section's kind.
         kind: u16,
     },
 }
@@ -139,57 +140,57 @@ pub(super) fn kind_name(kind: u16) -> &'static str {
     }
 }
 
-/// How damage shows.
+/// How damage was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Damage {
-    /// Checksum of the prefix or of a section's head.
+    /// The checksum of the prefix or of a section's head is wrong.
     #[error("the head's checksum is wrong")]
     HeadSum,
-    /// Checksum of a section's content.
+    /// The checksum of a section's content is wrong.
     #[error("the content's checksum is wrong")]
     ContentSum,
-    /// No section begins where one should.
+    /// The bytes are not the head of a section.
     #[error("no section begins here")]
     NoSection,
     /// The LZ4 block cannot be decoded.
     #[error("the payload cannot be decoded")]
     Undecodable,
-    /// Sections are lost, doubled or out of place.
+    /// A section is lost, duplicated or out of place.
     #[error("this is section {found} of the image it belongs to")]
     Displaced {
-        /// The number that the section's head has.
+        /// The number in the section's head.
         found: u32,
     },
-    /// The last section tells of another number of sections.
+    /// END states another number of sections.
     #[error("it was written after {said} sections")]
     Sections {
-        /// What the last section says.
+        /// The number that END states.
         said: u64,
     },
-    /// The last section tells of another length.
+    /// END states another number of bytes.
     #[error("it was written after {said} bytes")]
     Bytes {
-        /// What the last section says.
+        /// The number that END states.
         said: u64,
     },
-    /// The last section was written after other sections.
+    /// END does not belong to the sections that came before.
     #[error("it belongs to other sections than those before it")]
     OtherSections,
 }
 
-/// A contradiction. Records are counted from 0.
+/// A contradiction in an image. Records are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Impossible {
-    /// A part without a meaning in this version is not zero.
+    /// A field without a meaning in this version is not zero.
     #[error("a reserved part is not zero")]
     Reserved,
-    /// No page size of a processor.
+    /// The number is not the page size of a processor. Bytes.
     #[error("{0} bytes are no page size")]
     PageSize(u32),
-    /// No kind of section.
+    /// The number is not a kind of section.
     #[error("there is no section of kind {0}")]
     Kind(u16),
-    /// No way to store a payload.
+    /// The number is not a codec.
     #[error("there is no codec {0}")]
     Codec(u16),
     /// The sections are not in their order.
@@ -200,10 +201,10 @@ pub enum Impossible {
         /// The kind that has to come.
         wanted: u16,
     },
-    /// More sections than can be counted.
+    /// There are more sections than a section number can count.
     #[error("there are too many sections")]
     TooManySections,
-    /// A length above its limit.
+    /// A length is above its limit.
     #[error("{len} bytes are above the limit of {max}")]
     TooLong {
         /// The length.
@@ -211,64 +212,65 @@ pub enum Impossible {
         /// The limit.
         max: u64,
     },
-    /// A length that is no multiple of what it consists of, or that is zero where it cannot be.
+    /// A length is not a multiple of its parts, or is zero where it must not be.
     #[error("{len} bytes are no whole number of parts of {part} bytes")]
     Uneven {
         /// The length.
         len: u64,
-        /// Of one part.
+        /// The length of one part. Bytes.
         part: u64,
     },
-    /// The lengths before and after decoding cannot belong together.
+    /// The lengths before and after decoding exclude each other.
     #[error("a payload of {stored} bytes cannot hold {raw} bytes")]
     Lengths {
-        /// Of the payload.
+        /// The length of the payload. Bytes.
         stored: u64,
-        /// Of the content.
+        /// The length of the content. Bytes.
         raw: u64,
     },
-    /// A name outside of the names.
+    /// A name lies outside of NAMES.
     #[error("a name of record {0} is outside of the names")]
     Name(usize),
-    /// Before early rounds there is another processor than in the facts.
+    /// CPU, before the early rounds, and FACTS name different processors.
     #[error("it names two processors")]
     TwoProcessors,
-    /// The count of threads is not the number of their records.
+    /// The number of threads in FACTS is not the number of their records.
     #[error("{said} threads are announced, and {found} follow")]
     Threads {
-        /// In the facts.
+        /// The number in FACTS.
         said: u32,
-        /// Records.
+        /// The number of records.
         found: usize,
     },
-    /// A file's kind, number, flag, or the record that it says it duplicates.
+    /// The kind, number, flag or original of a file record is not allowed.
     #[error("record {0} is no open file")]
     File(usize),
-    /// Two records of one descriptor.
+    /// Two file records have the same descriptor.
     #[error("descriptor {0} is open twice")]
     FileTwice(u32),
-    /// What was in a pipe is not in the process's memory.
+    /// The content of a pipe is not in the memory of the process.
     #[error("the content of the pipe in file record {0} is outside of the mappings")]
     Pipe(usize),
-    /// A mapping's range, kind, protection or flags.
+    /// The range, kind, protection or flags of a mapping are not allowed.
     #[error("record {0} is no mapping")]
     Mapping(usize),
-    /// Mappings that overlap or are not in ascending order.
+    /// Mappings overlap or are not in ascending order.
     #[error("the mapping of record {0} is not behind the one before it")]
     MappingOrder(usize),
-    /// Pages that do not begin on a page.
+    /// Pages do not begin at a page boundary.
     #[error("the address {0:#x} is not that of a page")]
     Unaligned(u64),
-    /// Pages where there is no mapping, or that leave it.
+    /// Pages lie outside of all mappings, or cross the end of a mapping.
     #[error("the pages at {0:#x} are not inside one mapping")]
     Unmapped(u64),
-    /// Pages that overlap or are not in ascending order.
+    /// Pages overlap or are not in ascending order.
     #[error("the pages at {0:#x} are not behind those before them")]
     PageOrder(u64),
-    /// Content of a file that is not in the list or not carried, or beyond its end.
+    /// Content of a file that has no record or is not carried, or content behind the end of the
+    /// file.
     #[error("the content at {0:#x} belongs to no file that is carried")]
     Content(u64),
-    /// Contents that overlap or are not in ascending order.
+    /// Contents overlap or are not in ascending order.
     #[error("the content at {0:#x} is not behind that before it")]
     ContentOrder(u64),
 }

@@ -1,5 +1,5 @@
-//! What an image tells before its memory comes: the first five sections, each checked as it
-//! arrives against what came before it.
+//! The first sections of an image, before its memory: each is checked against those before it when
+//! it arrives.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use crate::{
     },
 };
 
-/// What an image tells before its memory comes. Every [`Name`] in it is inside the names.
+/// The content of an image's first sections. Every [`Name`] in its records lies inside the names.
 #[derive(Clone, Debug)]
 pub struct Heads {
-    /// Of an image with early rounds.
+    /// The processor, in an image with early rounds only.
     cpu: Option<Cpu>,
     facts: Facts,
     names: Vec<u8>,
@@ -35,27 +35,28 @@ impl Heads {
         }
     }
 
-    /// The host, and where the process resumes.
+    /// The facts: the processor, the host, and the address at which the process resumes.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The threads.
+    /// The records of the threads, at least one.
     pub fn threads(&self) -> &[ThreadRecord] {
         &self.threads
     }
 
-    /// The open descriptors.
+    /// The records of the open descriptors. An original comes before its duplicates.
     pub fn files(&self) -> &[FileRecord] {
         &self.files
     }
 
-    /// The mappings, by address; no two overlap.
+    /// The mappings in ascending order of addresses; no two overlap.
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
 
-    /// The bytes of a name; none of a name that is not of this image and outside of its names.
+    /// The bytes of a name. A name of another image may lie outside of these names: then it is
+    /// empty.
     pub fn name_bytes(&self, name: Name) -> &[u8] {
         let at = name.at as usize;
         self.names
@@ -63,19 +64,20 @@ impl Heads {
             .unwrap_or_default()
     }
 
-    /// A name as text; what is not UTF-8 is replaced.
+    /// The name as text; bytes that are not UTF-8 are replaced by U+FFFD.
     pub fn name(&self, name: Name) -> Cow<'_, str> {
         String::from_utf8_lossy(self.name_bytes(name))
     }
 
-    /// Whether the image has what this file held: with this record or another of the same file.
+    /// Whether the image carries the content of this file, under this record or under another
+    /// record of the same file.
     pub fn is_carried(&self, file: &FileRecord) -> bool {
         let same_name = |one: &FileRecord| self.name_bytes(one.name) == self.name_bytes(file.name);
         let same = |one: &FileRecord| one.is_same_file(file) && same_name(one);
         self.files.iter().any(|one| one.carried == 1 && same(one))
     }
 
-    /// Takes over the content of one of the first five sections. Its length was checked.
+    /// Takes over the content of one of the first sections. The caller has checked its length.
     pub(super) fn take(
         &mut self,
         kind: u16,
@@ -102,7 +104,7 @@ impl Heads {
                 self.files = records(content);
                 self.check_files()?;
             }
-            // The mappings of an early round have no names, and are replaced by later ones.
+            // A SPACE has no names, and a later SPACE or MAPPINGS replaces its mappings.
             SPACE => {
                 self.names = Vec::new();
                 self.mappings = records(content);
@@ -118,14 +120,14 @@ impl Heads {
         Ok(())
     }
 
-    /// Whether all of these addresses belong to one mapping.
+    /// Whether `len` bytes from `start` lie inside one mapping.
     pub(super) fn in_one_mapping(&self, start: u64, len: u64) -> bool {
         let end = start.checked_add(len);
         let mapping = self.mapping_at(start);
         mapping.is_some_and(|mapping| end.is_some_and(|end| end <= mapping.end))
     }
 
-    /// The mapping that begins there, or is the last to begin before.
+    /// The last mapping that begins at or before the address.
     pub(super) fn mapping_at(&self, address: u64) -> Option<&Mapping> {
         let behind = self.mappings.partition_point(|one| one.start <= address);
         behind.checked_sub(1).map(|at| &self.mappings[at])
@@ -172,8 +174,9 @@ impl Heads {
     fn check_files(&self) -> Result<(), Impossible> {
         for (number, file) in self.files.iter().enumerate() {
             self.check_name(number, file.name)?;
-            // A duplicate follows the record that opens the file, and that one is no duplicate:
-            // so the restored process, which opens them in their order, finds each original open.
+            // The restored process opens the files in the order of their records. It must find each
+            // original open before it duplicates it, so an original comes first and is no duplicate
+            // itself.
             let is_first = |other: &&FileRecord| other.fd == file.original;
             let original = self.files[..=number].iter().find(is_first);
             let good = (records::FD_FILE..=records::FD_KERNEL).contains(&file.kind)
@@ -193,7 +196,8 @@ impl Heads {
         }
     }
 
-    /// Only what opens a regular file is carried; one without a name with its first record.
+    /// Whether the mark "carried" of this record is allowed. Only the first record of a regular
+    /// file carries content; a file without a name must be carried by its first record.
     fn may_be_carried(&self, number: usize, file: &FileRecord) -> bool {
         let is_first = file.original == file.fd;
         let is_carried = |other: &FileRecord| other.carried == 1 && other.is_same_file(file);
@@ -243,7 +247,7 @@ impl Heads {
     }
 }
 
-/// Bytes as records; their length is a multiple.
+/// Bytes as records. The length is a multiple of a record's.
 fn records<T: Plain>(content: &[u8]) -> Vec<T> {
     content
         .chunks_exact(T::LEN)

@@ -1,13 +1,14 @@
-//! The image format for ordinary code: images are read and verified, and written from records.
+//! The image format for ordinary code: reads and verifies images, and writes images from records.
 //!
-//! An image comes from a disk or a socket, so nothing in it is believed. [`ImageReader`] goes
-//! through it once, without a seek. It compares each length with its limit before it takes memory,
-//! verifies each checksum, and hands out nothing that contradicts itself. An image that was read
-//! without an error can be restored as far as the image is concerned. Whether *this host* can do
-//! it is what [`inspect`](crate::inspect) answers. `docs/image-format.md` describes the bytes.
+//! An image comes from a disk or a socket, so nothing in it is trusted. [`ImageReader`] reads an
+//! image once, without a seek. It compares each length with its limit before it allocates memory,
+//! verifies each checksum, and refuses records that contradict each other. An image that was read
+//! without an error can be restored as far as the image is concerned; [`inspect`](crate::inspect)
+//! tests whether *this host* can restore it. `docs/image-format.md` describes the bytes.
 //!
-//! Nothing here runs in a process that is being saved or restored: that code allocates nothing,
-//! and is elsewhere. Both share the records of the format, which are re-exported here.
+//! Nothing here runs in a process that is being saved or restored. The code for such processes
+//! allocates nothing and is in other modules. Both share the records of the format, which are
+//! re-exported here.
 
 // Reading: errors, checks of single sections, the first sections, the whole image.
 mod check;
@@ -18,7 +19,7 @@ mod read;
 // Writing.
 mod write;
 
-// An image that only passes through.
+// Passing on: whether a stream of bytes ends as an image does.
 mod end;
 
 pub use crate::raw::records::*;

@@ -1,10 +1,10 @@
-//! Reads an image in one pass and verifies all of it on the way.
+//! Reads an image in one pass and verifies all of it.
 //!
-//! Nothing is believed before it was checked: a section's head is verified and its lengths are
-//! compared with the limits of its kind before memory is taken, its content before it is handed
-//! out. The buffers are used again for each section, so a reader holds at most
-//! [`SECTION_MAX`](crate::raw::records::SECTION_MAX)
-//! bytes for a payload, as many again if it has to be decoded, and the first five sections.
+//! Nothing is trusted before it was checked. The reader verifies a section's head and compares its
+//! lengths with the limits of its kind before it allocates memory. It verifies the content before
+//! it returns it. The buffers are reused for each section, so a reader holds at most
+//! [`SECTION_MAX`](crate::raw::records::SECTION_MAX) bytes for a payload, as many again if the
+//! payload is compressed, and the first sections.
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
@@ -44,16 +44,15 @@ pub struct ImageReader<R> {
     source: R,
     prefix: Prefix,
     expected: Expected,
-    /// Bytes taken from the source.
+    /// Bytes read from the source.
     at: u64,
     /// Sections read.
     index: u32,
-    /// Their checksums, gathered.
+    /// The checksums of the heads, gathered for the comparison with END.
     sum: u64,
-    /// The first address behind the pages read, of memory of the process's own and of shared
-    /// memory.
+    /// The first address behind the last pages: of private memory, and of shared memory.
     pages_end: [u64; 2],
-    /// The address behind the content of files read.
+    /// The first address behind the last content of files.
     content_end: u64,
     memory: u64,
     compressed: bool,
@@ -63,10 +62,11 @@ pub struct ImageReader<R> {
 }
 
 impl<R: Read> ImageReader<R> {
-    /// Begins to read an image: its prefix. Reads are large; the source needs no buffer.
+    /// Begins to read an image by reading its prefix. Reads are large; the source needs no buffer.
     ///
     /// # Errors
-    /// When this is no image, or one that another release or another architecture has to read.
+    /// The bytes are not those of an image, or the image is of another version or architecture, or
+    /// the source failed.
     pub fn new(mut source: R) -> Result<Self, ImageError> {
         let mut bytes = [0; Prefix::LEN];
         let place = Location::Prefix;
@@ -102,12 +102,12 @@ impl<R: Read> ImageReader<R> {
         })
     }
 
-    /// The image's prefix.
+    /// The prefix of the image.
     pub fn prefix(&self) -> &Prefix {
         &self.prefix
     }
 
-    /// What the image tells before its memory; `None` until the section of mappings was read.
+    /// The content of the first sections; `None` until MAPPINGS was read.
     pub fn heads(&self) -> Option<&Heads> {
         let known = matches!(
             self.expected,
@@ -116,7 +116,7 @@ impl<R: Read> ImageReader<R> {
         known.then_some(&self.heads)
     }
 
-    /// Reads as far as [`ImageReader::heads`] needs it.
+    /// Reads up to MAPPINGS, and returns the content of the first sections.
     ///
     /// # Errors
     /// As for [`ImageReader::next_section`].
@@ -125,21 +125,23 @@ impl<R: Read> ImageReader<R> {
         Ok(self.heads().expect("the mappings come before the end"))
     }
 
-    /// The memory read or passed over so far, and whether some of it is compressed. Bytes.
+    /// The bytes of memory that were read or skipped so far, and whether any of them are
+    /// compressed.
     pub fn memory(&self) -> (u64, bool) {
         (self.memory, self.compressed)
     }
 
-    /// Bytes read so far.
+    /// The number of bytes read so far.
     pub fn position(&self) -> u64 {
         self.at
     }
 
-    /// The next section and its content, decoded and verified. `None`: the last one was read, the
-    /// image is whole, and nothing behind it was touched.
+    /// Reads the next section and returns it with its content, decoded and verified. `None`: END
+    /// was read, the image is whole, and nothing behind END was read.
     ///
     /// # Errors
-    /// When the image is not whole or cannot be right. The reader is of no use then.
+    /// The image is damaged, incomplete or contradictory, or the source failed. Each further call
+    /// returns [`ImageError::Stopped`].
     pub fn next_section(&mut self) -> Result<Option<(Section, &[u8])>, ImageError> {
         let Some((expected, head_at, section)) = self.begin_section()? else {
             return Ok(None);
@@ -147,7 +149,8 @@ impl<R: Read> ImageReader<R> {
         self.finish_section(expected, head_at, section)
     }
 
-    /// The next head and where it is; what has to come is [`Expected::Failed`] until it was taken.
+    /// Reads the next head and returns it with its position. `self.expected` is
+    /// [`Expected::Failed`] until the section is counted, so that a failed reader stays failed.
     fn begin_section(&mut self) -> Result<Option<(Expected, u64, Section)>, ImageError> {
         match mem::replace(&mut self.expected, Expected::Failed) {
             Expected::Whole => {
@@ -205,7 +208,7 @@ impl<R: Read> ImageReader<R> {
         Ok(Some((section, content)))
     }
 
-    /// Goes on behind a section that was taken.
+    /// Notes a section that was read, and determines which kinds may follow.
     fn count(
         &mut self,
         section: &Section,
@@ -238,7 +241,8 @@ impl<R: Read> ImageReader<R> {
         Ok(())
     }
 
-    /// A head that may come now, with lengths that may be believed.
+    /// Reads a head, and checks that its kind may come now and that its lengths are within the
+    /// limits.
     fn read_head(&mut self, expected: Expected) -> Result<Section, ImageError> {
         let (at, place) = (self.at, Location::Head(self.index));
         let mut bytes = [0; Section::LEN];
@@ -285,7 +289,7 @@ impl<R: Read> ImageReader<R> {
         if !self.heads.in_one_mapping(address, raw_len) {
             return Err(Impossible::Unmapped(address));
         }
-        // What others can see is written before the rest.
+        // Shared memory is written before private memory; each of the two ascends by itself.
         let shared = self
             .heads
             .mapping_at(address)
@@ -317,7 +321,7 @@ impl<R: Read> ImageReader<R> {
         let len = section.stored_len as usize;
         self.stored.clear();
         if self.stored.capacity() < len {
-            // Given back first: never two buffers at a time.
+            // The old buffer is freed first, so that there are never two at a time.
             self.stored = Vec::new();
             self.stored.reserve_exact(len);
         }
@@ -333,7 +337,7 @@ impl<R: Read> ImageReader<R> {
         Ok(())
     }
 
-    /// Compares what the last section tells with what was read. Its content is in the buffers.
+    /// Compares END with the sections that were read. The content of END is in the buffers.
     fn check_end(&self, section: &Section, head_at: u64) -> Result<(), Damage> {
         let content = match section.codec {
             LZ4 => &self.decoded,
@@ -354,11 +358,12 @@ impl<R: Read> ImageReader<R> {
 }
 
 impl<R: Read + Seek> ImageReader<R> {
-    /// As [`ImageReader::next_section`], but what memory and files hold is passed over unread. At
-    /// the end it is known that all heads are those that were written, and that their payloads have
-    /// room between them; not whether the payloads are good.
+    /// As [`ImageReader::next_section`], but the payloads of PAGES and CONTENT are skipped by a
+    /// seek. At the end, all heads are verified, and the source is known to have as many bytes as
+    /// the heads say. The skipped payloads are not verified.
     ///
     /// # Errors
+    /// As for [`ImageReader::next_section`].
     /// As for [`ImageReader::next_section`].
     pub fn pass_section(&mut self) -> Result<Option<Section>, ImageError> {
         let Some((expected, head_at, section)) = self.begin_section()? else {
@@ -383,7 +388,7 @@ impl<R: Read + Seek> ImageReader<R> {
         Ok(Some(section))
     }
 
-    /// As [`ImageReader::read_heads`], but the memory of early rounds is passed over.
+    /// As [`ImageReader::read_heads`], but the memory of early rounds is skipped.
     ///
     /// # Errors
     /// As for [`ImageReader::next_section`].
@@ -392,7 +397,7 @@ impl<R: Read + Seek> ImageReader<R> {
         Ok(self.heads().expect("the mappings come before the end"))
     }
 
-    /// Passes over `len` bytes, if there are so many; tells how many there are.
+    /// Skips `len` bytes, or all that the source has left. Returns the number of skipped bytes.
     fn pass(&mut self, len: u64) -> io::Result<u64> {
         let at = self.source.stream_position()?;
         let room = self.source.seek(SeekFrom::End(0))?.saturating_sub(at);
@@ -408,7 +413,7 @@ fn payload_place(section: &Section) -> Location {
     }
 }
 
-/// The content: the payload itself, or what it becomes in `buffer`.
+/// The content of a section: the payload itself, or the payload decoded into `buffer`.
 fn decoded<'a>(
     section: &Section,
     stored: &'a [u8],
@@ -432,7 +437,7 @@ fn decoded<'a>(
     }
 }
 
-/// Reads until `bytes` is full or the source ends; tells how many came.
+/// Reads until `bytes` is full or the source ends. Returns the number of bytes read.
 fn fill(source: &mut impl Read, bytes: &mut [u8]) -> Result<usize, (usize, io::Error)> {
     let mut got = 0;
     while got < bytes.len() {

@@ -1,5 +1,5 @@
-//! Writes an image from records: for tools that make or change images. A process that saves
-//! itself writes the same bytes by code that may run in a signal handler.
+//! Writes an image from records, for tools that make or change images. A process that saves itself
+//! writes the same bytes with other code, which may run in a signal handler.
 
 use serde::Serialize;
 use std::io::{self, Write};
@@ -12,19 +12,19 @@ use crate::raw::{
     },
 };
 
-/// How memory is stored.
+/// The encoding of section contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Codec {
-    /// As it is.
+    /// Uncompressed.
     Plain,
-    /// As LZ4 blocks, where that makes it less.
+    /// LZ4 blocks, where the block is shorter than the content.
     Lz4,
 }
 
-/// Writes an image in one pass. It numbers the sections and makes the checksums; that the records
-/// make sense, and that they come in their order, is the caller's part, and
-/// [`ImageReader`](super::ImageReader) tells.
+/// Writes an image in one pass. The writer numbers the sections and makes the checksums. It does
+/// not check that records are valid or in order, which is the caller's duty;
+/// [`ImageReader`](super::ImageReader) finds such mistakes.
 #[derive(Debug)]
 pub struct RecordWriter<W> {
     out: W,
@@ -35,11 +35,11 @@ pub struct RecordWriter<W> {
 }
 
 impl<W: Write> RecordWriter<W> {
-    /// Begins an image of x86-64. `page_size` is in bytes. A section of which LZ4 makes no less
-    /// is written plain.
+    /// Begins an image for x86-64. `page_size` is in bytes. With [`Codec::Lz4`], a section that LZ4
+    /// does not make shorter is written plain.
     ///
     /// # Errors
-    /// Those of `out`; so with all methods.
+    /// Errors of `out`; the same holds for all methods.
     pub fn new(mut out: W, page_size: u32, codec: Codec) -> io::Result<Self> {
         out.write_all(Prefix::new(X86_64, page_size).bytes())?;
         Ok(RecordWriter {
@@ -51,67 +51,68 @@ impl<W: Write> RecordWriter<W> {
         })
     }
 
-    /// The host, and where the process resumes.
+    /// Writes FACTS: the host, and the address at which the process resumes.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn facts(&mut self, facts: &Facts) -> io::Result<()> {
         self.section(FACTS, 0, facts.bytes())
     }
 
-    /// The text that records point into.
+    /// Writes NAMES: the text that records point into.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn names(&mut self, names: &Names) -> io::Result<()> {
         self.section(NAMES, 0, &names.bytes)
     }
 
-    /// The threads.
+    /// Writes THREADS.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn threads(&mut self, threads: &[ThreadRecord]) -> io::Result<()> {
         self.section(THREADS, 0, ThreadRecord::all_bytes(threads))
     }
 
-    /// The open descriptors.
+    /// Writes FILES: one record for each open descriptor.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn files(&mut self, files: &[FileRecord]) -> io::Result<()> {
         self.section(FILES, 0, FileRecord::all_bytes(files))
     }
 
-    /// The mappings, by address.
+    /// Writes MAPPINGS, which must be in ascending order of addresses.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn mappings(&mut self, mappings: &[Mapping]) -> io::Result<()> {
         self.section(MAPPINGS, 0, Mapping::all_bytes(mappings))
     }
 
-    /// Whole pages of one mapping, by address.
+    /// Writes PAGES: whole pages of one mapping. Sections of pages must ascend by address.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn pages(&mut self, address: u64, pages: &[u8]) -> io::Result<()> {
         self.section(PAGES, address, pages)
     }
 
-    /// A part of what the file of this record held, from `offset` on.
+    /// Writes CONTENT: a part of the content of the file with record number `file`, from byte
+    /// `offset` on.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn content(&mut self, file: u32, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let address = (u64::from(file) << OFFSET_BITS) + offset;
         self.section(CONTENT, address, bytes)
     }
 
-    /// A section of any kind.
+    /// Writes a section of any kind.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> io::Result<()> {
         let mut head = Section::new(kind, self.index, address, content);
         let smaller = match self.codec {
@@ -129,10 +130,10 @@ impl<W: Write> RecordWriter<W> {
         }
     }
 
-    /// Ends the image; without this it is not whole.
+    /// Writes END. An image without END is not whole.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn end(mut self) -> io::Result<W> {
         let end = End {
             sections: u64::from(self.index),
@@ -154,20 +155,20 @@ impl<W: Write> RecordWriter<W> {
     }
 }
 
-/// Gathers the text that records point into.
+/// Collects the text that records point into.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     bytes: Vec<u8>,
 }
 
 impl Names {
-    /// None so far.
+    /// An empty collection.
     pub fn new() -> Self {
         Names::default()
     }
 
-    /// Adds one, and tells where it is. All of them together have at most
-    /// [`NAMES_MAX`](crate::raw::records::NAMES_MAX) bytes.
+    /// Adds a name and returns its place. All names together may have at most
+    /// [`NAMES_MAX`](crate::raw::records::NAMES_MAX) bytes; the limit is not checked here.
     pub fn add(&mut self, name: impl AsRef<[u8]>) -> Name {
         let (at, name) = (self.bytes.len() as u32, name.as_ref());
         self.bytes.extend_from_slice(name);
