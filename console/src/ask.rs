@@ -4,7 +4,7 @@
 //! it, so a command gets the value that it asked for and never looks at another kind of reply.
 
 use vm_wire::{
-    HostId, MachineId, Tid,
+    CheckpointId, HostId, MachineId, Tid,
     checkpoint::{CheckpointReport, Policy, RestartReport},
     console::{Answer, Conf, MoveRow, Request, SuspendedRow, TaskRow, WindowSize},
     peer::{DrainReport, DrainWay, MoveReport, MoveWay},
@@ -59,7 +59,7 @@ pub struct Restart {
     /// The application, its master's tid.
     pub app: Tid,
     /// Generation and epoch; the last undamaged checkpoint if absent.
-    pub from: Option<(u32, u32)>,
+    pub from: Option<CheckpointId>,
     /// Whether the connection carries what the application writes.
     pub attach: bool,
     /// Whether files that its tasks had open for writing are not rolled back.

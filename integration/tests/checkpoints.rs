@@ -171,7 +171,7 @@ fn an_application_that_was_stopped_goes_on_on_the_hosts_that_there_are() {
     let report = late.restart(master).expect("it can be brought back");
     assert_eq!(
         (report.app, report.from, report.generation),
-        (master, (0, 1), 1)
+        (master, CheckpointId::new(0, 1), 1)
     );
     assert_eq!(report.hosts.iter().map(|(_, count)| count).sum::<u32>(), 2);
     late.ends_well(NONE_LOST);
@@ -248,7 +248,7 @@ fn an_image_that_was_damaged_brings_nothing_back() {
     assert!(failed.text.contains("none of"), "{failed}");
     // Its manifest is whole: what is wrong with the image is found while it is read.
     let failed = console
-        .restart_from(master, Some((0, 1)), false)
+        .restart_from(master, Some(CheckpointId::new(0, 1)), false)
         .expect_err("it is damaged");
     let names = failed.text.contains("on 'n") && failed.text.contains("damaged");
     assert!(names, "{failed}");
@@ -287,7 +287,7 @@ fn a_damaged_checkpoint_is_passed_over_and_the_one_before_brought_back() {
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     damage(&folder_of(&cluster, master, 2));
     let report = console.restart_past_damaged(master, "g0-e2: ");
-    assert_eq!(report.from, (0, 1));
+    assert_eq!(report.from, CheckpointId::new(0, 1));
     console.ends_well(NONE_LOST);
 }
 
@@ -310,7 +310,7 @@ fn an_image_that_is_whole_but_not_that_of_the_manifest_brings_nothing_back() {
     commit(&other);
     let mut console = cluster.nodes[0].client();
     let failed = console
-        .restart_from(master, Some((0, 1)), false)
+        .restart_from(master, Some(CheckpointId::new(0, 1)), false)
         .expect_err("it is another one");
     assert!(failed.text.contains("on 'n"), "{failed}");
     let found = format!("{}: the part is damaged", other.tasks[1].image.name);

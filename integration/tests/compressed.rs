@@ -87,12 +87,12 @@ fn compressed_checkpoints_take_less_room_and_come_back_in_full_and_as_increments
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     for epoch in 1..=4 {
         let mut console = cluster.nodes[0].client();
-        let from = Some((0, epoch));
+        let from = Some(CheckpointId::new(0, epoch));
         // The one before is just ending.
         let report = wait_for("a restart", PATIENCE, || {
             console.restart_from(master, from, false).ok()
         });
-        assert_eq!(report.from, (0, epoch));
+        assert_eq!(report.from, CheckpointId::new(0, epoch));
         console.ends_well(NONE_LOST);
     }
 }
@@ -114,7 +114,7 @@ fn a_compressed_checkpoint_that_was_damaged_is_passed_over() {
     let why = why.to_string();
     assert!(why.contains("the compressed part is damaged"), "{why}");
     let report = console.restart_past_damaged(master, "g0-e2: ");
-    assert_eq!(report.from, (0, 1));
+    assert_eq!(report.from, CheckpointId::new(0, 1));
     console.ends_well(NONE_LOST);
 }
 

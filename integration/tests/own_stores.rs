@@ -147,7 +147,7 @@ fn a_damaged_image_is_taken_from_the_other_disk() {
     damage(&cluster, master);
     let mut console = cluster.nodes[0].client();
     let report = console.restart(master).expect("there is another");
-    assert_eq!(report.from, (0, 1));
+    assert_eq!(report.from, CheckpointId::new(0, 1));
     console.ends_well(NONE_LOST);
 }
 

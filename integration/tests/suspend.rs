@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use vm_integration::cluster::{Cluster, PATIENCE, client::Client, wait_for};
 use vm_wire::{
-    Tid,
+    CheckpointId, Tid,
     agreed::ExitStatus,
     console::{Answer, HostState, Request, SuspendedRow},
     peer::DrainWay,
@@ -56,12 +56,15 @@ fn an_application_that_is_suspended_goes_on_at_its_console_and_loses_nothing() {
     });
     let rows = suspended(&mut console);
     let [row] = &rows[..] else { panic!("{rows:?}") };
-    assert_eq!((row.app, row.from, row.tasks), (master, (0, 1), 2));
+    assert_eq!(
+        (row.app, row.from, row.tasks),
+        (master, CheckpointId::new(0, 1), 2)
+    );
     assert!(row.since_ms > 1_700_000_000_000, "{row:?}");
     let Answer::Restarted(report) = console.ask(&Request::Resume(master, None)) else {
         panic!("it can be brought back");
     };
-    assert_eq!((report.app, report.from), (master, (0, 1)));
+    assert_eq!((report.app, report.from), (master, CheckpointId::new(0, 1)));
     assert!(suspended(&mut console).is_empty());
     ends_well(&mut run);
 }
@@ -83,7 +86,10 @@ fn what_cannot_leave_a_host_is_suspended_and_goes_on_when_another_host_joins() {
     assert_eq!(report.suspended, [master]);
     run.output_until("because host 'n1' drains");
     let rows = suspended(&mut console);
-    assert_eq!((rows[0].app, rows[0].from), (master, (0, 2)));
+    assert_eq!(
+        (rows[0].app, rows[0].from),
+        (master, CheckpointId::new(0, 2))
+    );
     assert_eq!(rows[0].drained.as_deref(), Some("n1"));
     cluster.add(&[]);
     run.output_until("is resumed on n2");

@@ -34,7 +34,7 @@ impl Stored {
     fn restart_from(&self, from: Option<CheckpointId>) -> Restart {
         Restart {
             app: self.app,
-            from: from.map(|id| (id.generation, id.epoch)),
+            from,
             attach: self.attach,
             keep_files: self.keep_files,
         }

@@ -30,13 +30,12 @@ pub(super) fn plain_name(name: &str) -> String {
 
 /// The checkpoint from which an application was restarted.
 pub(super) fn restarted_from(report: &RestartReport) -> String {
-    let (generation, epoch) = report.from;
-    vm_store::CheckpointId::new(generation, epoch).to_string()
+    report.from.to_string()
 }
 
 /// The checkpoint with which an application was suspended.
 pub(super) fn suspended_with(row: &SuspendedRow) -> String {
-    vm_store::CheckpointId::new(row.from.0, row.from.1).to_string()
+    row.from.to_string()
 }
 
 /// The name of a checkpoint in the store.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 use vm_wire::{
-    Body, Frame, FrameReader, Message, Op, Tid,
+    Body, CheckpointId, Frame, FrameReader, Message, Op, Tid,
     agreed::ExitStatus,
     checkpoint::{CheckpointReport, RestartReport},
     console::{Answer, Input, Output, Request, RunEnd, RunSignal},
@@ -215,7 +215,7 @@ impl Client {
     pub fn restart_from(
         &mut self,
         app: Tid,
-        from: Option<(u32, u32)>,
+        from: Option<CheckpointId>,
         keep_files: bool,
     ) -> Result<RestartReport, Failed> {
         let request = Request::Restart {

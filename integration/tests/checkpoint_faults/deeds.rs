@@ -39,8 +39,7 @@ pub fn ask(scene: &mut Scene, cell: &Cell) -> (Option<bool>, String) {
                 _ => match console.restart(app) {
                     Ok(it) => {
                         let passed_over = it.passed_over.join(", ");
-                        let (generation, epoch) = it.from;
-                        let told = format!("restarted from g{generation}-e{epoch} {passed_over}");
+                        let told = format!("restarted from {} {passed_over}", it.from);
                         (true, told.trim_end().to_owned())
                     }
                     Err(failed) => (false, failed.text),

@@ -150,8 +150,7 @@ fn check_last(scene: &mut Scene, at: At) {
     let last = scene.verify_last();
     let mut console = scene.node(at).client();
     let report = console.restart(scene.app).expect("it can be brought back");
-    let from = CheckpointId::new(report.from.0, report.from.1);
-    assert_eq!(from, last);
+    assert_eq!(report.from, last);
     assert_eq!(report.hosts.iter().map(|(_, count)| count).sum::<u32>(), 2);
     scene.run = console;
     ends_well(scene, WHOLE, "after a restart");

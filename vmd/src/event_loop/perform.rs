@@ -142,7 +142,7 @@ impl EventLoop {
             } => {
                 let stored = Stored {
                     app,
-                    from: checkpoint(from),
+                    from,
                     image: &image,
                     how: Back {
                         roll_back: !keep_files,
@@ -190,7 +190,7 @@ impl EventLoop {
                 part,
                 ..
             } => {
-                let id = checkpoint(from);
+                let id = from;
                 self.moves.expect_copy(ticket, Copied { app, id, part });
             }
             Output::CancelPart(ticket) => self.moves.cancel_part(ticket),
@@ -202,7 +202,7 @@ impl EventLoop {
                 part,
                 file,
             } => {
-                let id = checkpoint(from);
+                let id = from;
                 let part = Copied { app, id, part };
                 self.moves.send_part((&addr, ticket), &part, file, context);
             }
@@ -335,12 +335,8 @@ fn log_output(tid: Tid, stream: u8, bytes: &[u8]) {
     }
 }
 
-fn checkpoint((generation, epoch): (u32, u32)) -> CheckpointId {
-    CheckpointId::new(generation, epoch)
-}
-
 /// All bytes are read only to `verify`; else lengths are compared.
-fn query(app: Tid, from: Option<(u32, u32)>, verify: bool) -> CheckpointQuery {
+fn query(app: Tid, from: Option<CheckpointId>, verify: bool) -> CheckpointQuery {
     let depth = match verify {
         true => Depth::Hashes,
         false => Depth::Lengths,

@@ -27,7 +27,7 @@ pub struct CheckpointQuery {
     /// The application.
     pub app: Tid,
     /// Only this checkpoint, by generation and epoch; none: the last one that is whole.
-    pub from: Option<(u32, u32)>,
+    pub from: Option<CheckpointId>,
     /// Whether lengths or hashes are compared.
     pub depth: Depth,
 }
@@ -82,10 +82,9 @@ impl StoreLocation {
     /// Why the store cannot be read.
     pub fn stock(&self, look: CheckpointQuery) -> Result<Vec<StockRow>, Failed> {
         let CheckpointQuery { app, from, depth } = look;
-        let only = from.map(|(generation, epoch)| CheckpointId::new(generation, epoch));
         let stocked = self
             .open()
-            .and_then(|store| store.stock(app, only, depth, limits::STOCK_MAX));
+            .and_then(|store| store.stock(app, from, depth, limits::STOCK_MAX));
         match stocked {
             Ok(stocked) => Ok(stocked.into_iter().map(row).collect()),
             Err(error) => Err(Failed::new(FailKind::System, error.to_string())),
@@ -268,7 +267,7 @@ fn load(
     let store = Store::open(root)?;
     let mut passed_over = Vec::new();
     let manifest = match from {
-        Some((generation, epoch)) => store.read(app, CheckpointId::new(generation, epoch))?,
+        Some(id) => store.read(app, id)?,
         None => {
             let last = store.last_good(app, depth)?;
             let newer = last.passed_over.into_iter();

@@ -6,7 +6,7 @@
 use crate::Time;
 use std::{collections::VecDeque, time::Duration};
 use vm_wire::{
-    Frame, HostId, Tid,
+    CheckpointId, Frame, HostId, Tid,
     agreed::ExitStatus,
     checkpoint::{Checkpoint, Committed, Loaded, Part},
     console::WindowSize,
@@ -315,7 +315,7 @@ pub enum Output {
         /// The application.
         app: Tid,
         /// Generation and epoch.
-        from: Option<(u32, u32)>,
+        from: Option<CheckpointId>,
         /// To find the last that is whole all of it is read, not only looked at.
         verify: bool,
     },
@@ -326,7 +326,7 @@ pub enum Output {
         /// Its application.
         app: Tid,
         /// From which checkpoint of it: generation and epoch.
-        from: (u32, u32),
+        from: CheckpointId,
         /// The image.
         image: Part,
         /// Files that it writes are used as they are, and not rolled back.
@@ -344,7 +344,7 @@ pub enum Output {
         /// Its application.
         app: Tid,
         /// Of which checkpoint of it: generation and epoch.
-        from: (u32, u32),
+        from: CheckpointId,
         /// The part.
         part: Part,
     },
@@ -359,7 +359,7 @@ pub enum Output {
         /// The application.
         app: Tid,
         /// Of which checkpoint of it: generation and epoch.
-        from: (u32, u32),
+        from: CheckpointId,
         /// The part.
         part: Part,
         /// The bytes of its file; else what it holds, verified.
@@ -372,7 +372,7 @@ pub enum Output {
         /// The application.
         app: Tid,
         /// Only this one: generation and epoch.
-        from: Option<(u32, u32)>,
+        from: Option<CheckpointId>,
         /// All of it is read, not only looked at.
         verify: bool,
     },

@@ -7,12 +7,11 @@ use crate::{
     index::Index,
     limits::INCREMENTS_MAX,
     manifest::{Base, Manifest, Part},
-    name::{self, CheckpointId},
-    part,
+    name, part,
     store::Store,
 };
 use std::collections::BTreeSet;
-use vm_wire::Tid;
+use vm_wire::{CheckpointId, Tid};
 
 /// How an image is stored.
 #[derive(Debug)]

@@ -3,10 +3,10 @@
 use crate::{
     error::ManifestError,
     manifest::{Manifest, Part, SavedGroup, SavedTask},
-    name::{self, CheckpointId},
+    name,
 };
 use std::collections::BTreeSet;
-use vm_wire::{MachineId, Tid, limits};
+use vm_wire::{CheckpointId, MachineId, Tid, limits};
 
 impl Manifest {
     /// Whether the manifest can be true.

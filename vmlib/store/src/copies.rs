@@ -12,7 +12,7 @@ use crate::{
     increment::retry,
     limits::BUFFER,
     manifest::{Manifest, Part},
-    name::{self, CheckpointId},
+    name,
     part::{self, PartReader, PartWriter},
     store::{Depth, Store},
     write::CheckpointWriter,
@@ -21,7 +21,7 @@ use std::{
     io::{self, Read},
     path::PathBuf,
 };
-use vm_wire::Tid;
+use vm_wire::{CheckpointId, Tid};
 
 /// What one store has of a checkpoint.
 #[derive(Debug)]

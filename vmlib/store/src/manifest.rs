@@ -3,11 +3,10 @@
 //! The file: 8 bytes of magic, the version (4 bytes, little-endian), one MessagePack value, and
 //! the BLAKE3 hash (32 bytes) of all that stands before it.
 
-use crate::name::CheckpointId;
 use crate::{error::ManifestError, limits::MANIFEST_MAX, store::Summary};
 use serde::{Deserialize, Serialize};
 pub use vm_wire::checkpoint::{Base, KeptChunks, Part, Policy, SavedGroup};
-use vm_wire::{Body, MachineId, Tid, checkpoint, codec};
+use vm_wire::{Body, CheckpointId, MachineId, Tid, checkpoint, codec};
 
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";

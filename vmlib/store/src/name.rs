@@ -4,7 +4,6 @@
 //! task. Every name is read by making it again: one that would be written differently is no name
 //! of the store, so none has a separator, two spellings, or a meaning for the file system.
 
-use std::fmt;
 use vm_wire::{HostId, MachineId, Tid};
 
 /// The file that makes a folder a checkpoint.
@@ -20,35 +19,6 @@ pub const SUSPENDED: &str = "suspended";
 /// Behind the name of an image, without [`IMAGE`]: its index.
 const INDEX: &str = ".index";
 const IMAGE: &str = ".image";
-
-/// Which checkpoint of an application: the later one is the greater one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CheckpointId {
-    /// How often the application was brought back before.
-    pub generation: u32,
-    /// Its number in this generation.
-    pub epoch: u32,
-}
-
-impl CheckpointId {
-    /// The checkpoint of this generation and epoch.
-    pub const fn new(generation: u32, epoch: u32) -> Self {
-        CheckpointId { generation, epoch }
-    }
-
-    /// Reads what is shown, `g1-e5`.
-    pub fn parse(text: &str) -> Option<Self> {
-        let (generation, epoch) = text.strip_prefix('g')?.split_once("-e")?;
-        let id = CheckpointId::new(generation.parse().ok()?, epoch.parse().ok()?);
-        (id.to_string() == text).then_some(id)
-    }
-}
-
-impl fmt::Display for CheckpointId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "g{}-e{}", self.generation, self.epoch)
-    }
-}
 
 /// The folder of an application, named by its master: `a1b2c3-t3.1`.
 pub fn app(app: Tid) -> String {
@@ -119,6 +89,7 @@ pub(crate) fn is_task(tid: Tid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vm_wire::CheckpointId;
 
     const HERE: MachineId = MachineId::from_bits(0xa1b2c3);
 

@@ -8,7 +8,7 @@ use crate::{
     increment::{IncrementReader, retry},
     limits::{BUFFER, FRAME},
     manifest::Part,
-    name::{self, CheckpointId},
+    name,
     store::Store,
 };
 use memmap2::{Advice, MmapMut};
@@ -17,6 +17,7 @@ use std::{
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
+use vm_wire::CheckpointId;
 
 /// The size of a large page of x86-64, and of aarch64 with pages of 4 KiB. Bytes.
 const LARGE_PAGE: usize = 2 << 20;

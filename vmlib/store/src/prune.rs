@@ -5,11 +5,11 @@
 use crate::{
     disk::Disk,
     error::{Step, StoreError},
-    name::{self, CheckpointId},
+    name,
     store::{Depth, Store},
 };
 use std::{collections::BTreeSet, io};
-use vm_wire::Tid;
+use vm_wire::{CheckpointId, Tid};
 
 /// What [`Store::prune`] did.
 #[derive(Debug, Default)]

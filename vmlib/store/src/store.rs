@@ -5,7 +5,7 @@ use crate::{
     error::{ManifestError, Step, StoreError},
     limits::MANIFEST_MAX,
     manifest::{Manifest, Part},
-    name::{self, CheckpointId},
+    name,
     part::{self, PartReader},
     write::CheckpointWriter,
 };
@@ -15,7 +15,7 @@ use std::{
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
-use vm_wire::Tid;
+use vm_wire::{CheckpointId, Tid};
 
 /// A folder of checkpoints.
 #[derive(Debug, Clone)]

@@ -8,13 +8,13 @@ use crate::{
     increment::IncrementWriter,
     index::IndexedWriter,
     manifest::Manifest,
-    name::{self, CheckpointId},
+    name,
     part::{self, PartWriter},
     prune,
     store::{Depth, Store},
 };
 use std::{io::Write, path::Path};
-use vm_wire::Tid;
+use vm_wire::{CheckpointId, Tid};
 
 /// A checkpoint that is being written. Several processes may hold one of the same checkpoint;
 /// dropping it changes nothing.

@@ -5,7 +5,7 @@
 use crate::{
     checkpoint::{Policy, SavedGroup, Stop},
     codec::Body,
-    id::{HostId, MachineId, Tid},
+    id::{CheckpointId, HostId, MachineId, Tid},
 };
 use serde::{Deserialize, Serialize};
 
@@ -205,7 +205,7 @@ pub enum Change {
         /// The application, its master's tid.
         app: Tid,
         /// Generation and epoch of the checkpoint with which it was suspended.
-        from: (u32, u32),
+        from: CheckpointId,
         /// Because its time was over; else because somebody ended it.
         over: bool,
     },
@@ -221,7 +221,7 @@ pub struct Revival {
     /// Whose daemon was asked for it, and under which number.
     pub asker: (HostId, u64),
     /// From which checkpoint: its generation and epoch.
-    pub from: (u32, u32),
+    pub from: CheckpointId,
     /// How old the checkpoint was when it was read. Milliseconds.
     pub age_ms: u64,
     /// The index of the cut, if it was made in this machine: what the application bore later it will

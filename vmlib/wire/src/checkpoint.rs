@@ -5,7 +5,7 @@
 use crate::{
     codec::{Body, Message},
     frame::Op,
-    id::{HostId, MachineId, Tid},
+    id::{CheckpointId, HostId, MachineId, Tid},
     limits,
     peer::{Belongings, KeepOrder},
     task::{Failed, message},
@@ -277,7 +277,7 @@ pub struct RestartReport {
     /// The application, its master's tid.
     pub app: Tid,
     /// Generation and epoch of the checkpoint.
-    pub from: (u32, u32),
+    pub from: CheckpointId,
     /// The new generation of the application.
     pub generation: u32,
     /// The hosts of its tasks, and the number of tasks on each.

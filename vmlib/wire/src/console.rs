@@ -10,7 +10,7 @@ use crate::{
     checkpoint::{CheckpointReport, Policy, RestartReport},
     codec::{Body, Message},
     frame::Op,
-    id::{HostId, MachineId, Tid},
+    id::{CheckpointId, HostId, MachineId, Tid},
     peer::{DrainReport, DrainWay, MovePhase, MoveReport, MoveWay, Sent, UsageRow},
     stores::HostStock,
     task::{Failed, Spawn, message},
@@ -78,8 +78,8 @@ pub enum Request {
     Restart {
         /// The application, its master's tid.
         app: Tid,
-        /// Generation and epoch; `None`: the last checkpoint that is whole.
-        from: Option<(u32, u32)>,
+        /// The checkpoint; `None`: the last checkpoint that is whole.
+        from: Option<CheckpointId>,
         /// Whether this console becomes the application's console, as after `Run`.
         attach: bool,
         /// Whether files that its tasks had open for writing are used as they are, and not rolled
@@ -222,8 +222,8 @@ pub struct SuspendedRow {
     pub program: String,
     /// Number of tasks in the checkpoint.
     pub tasks: u32,
-    /// Generation and epoch of the checkpoint.
-    pub from: (u32, u32),
+    /// The checkpoint.
+    pub from: CheckpointId,
     /// Start of the suspension. Milliseconds since 1970.
     pub since_ms: u64,
     /// End of the suspension; then the application has ended. 0: no end. Milliseconds since 1970.

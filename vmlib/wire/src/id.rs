@@ -1,4 +1,4 @@
-//! Ids that are never reused: machines, hosts, tasks.
+//! Ids that are never reused: machines, hosts, tasks, checkpoints.
 
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
@@ -64,6 +64,50 @@ impl fmt::Display for HostId {
 impl fmt::Debug for HostId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")
+    }
+}
+
+/// Which checkpoint of an application: the later one is the greater one. Shown as `g1-e4`.
+///
+/// On the wire it is a pair of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "(u32, u32)", into = "(u32, u32)")]
+pub struct CheckpointId {
+    /// The number of restarts of the application before the checkpoint.
+    pub generation: u32,
+    /// The number of the checkpoint in its generation.
+    pub epoch: u32,
+}
+
+impl CheckpointId {
+    /// The checkpoint of this generation and epoch.
+    pub const fn new(generation: u32, epoch: u32) -> Self {
+        CheckpointId { generation, epoch }
+    }
+
+    /// Reads what is shown, `g1-e5`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (generation, epoch) = text.strip_prefix('g')?.split_once("-e")?;
+        let id = CheckpointId::new(generation.parse().ok()?, epoch.parse().ok()?);
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl From<(u32, u32)> for CheckpointId {
+    fn from((generation, epoch): (u32, u32)) -> Self {
+        CheckpointId::new(generation, epoch)
+    }
+}
+
+impl From<CheckpointId> for (u32, u32) {
+    fn from(id: CheckpointId) -> Self {
+        (id.generation, id.epoch)
+    }
+}
+
+impl fmt::Display for CheckpointId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "g{}-e{}", self.generation, self.epoch)
     }
 }
 

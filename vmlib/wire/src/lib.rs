@@ -32,4 +32,4 @@ pub mod version;
 
 pub use codec::{Body, CodecError, Message, decode, encode};
 pub use frame::{Frame, FrameError, FrameReader, HEADER_LEN, Header, Op};
-pub use id::{HostId, MachineId, Tid};
+pub use id::{CheckpointId, HostId, MachineId, Tid};

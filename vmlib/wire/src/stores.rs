@@ -9,7 +9,7 @@ use crate::{
     checkpoint::{Checkpoint, Part},
     codec::Message,
     frame::Op,
-    id::{HostId, Tid},
+    id::{CheckpointId, HostId, Tid},
     task::{Failed, message},
 };
 use serde::{Deserialize, Serialize};
@@ -53,8 +53,8 @@ pub struct PartAsk {
     pub ticket: u64,
     /// The application.
     pub app: Tid,
-    /// Generation and epoch of the checkpoint.
-    pub from: (u32, u32),
+    /// The checkpoint.
+    pub from: CheckpointId,
     /// The requested part.
     pub part: Part,
     /// `true`: the bytes of its file, for a second copy; `false`: its content, verified.
@@ -78,7 +78,7 @@ pub struct StockAsk {
     /// The application.
     pub app: Tid,
     /// Only the checkpoint of this generation and epoch.
-    pub from: Option<(u32, u32)>,
+    pub from: Option<CheckpointId>,
     /// Whether the host reads and verifies all of it, not only lengths.
     pub verify: bool,
 }
@@ -125,8 +125,8 @@ pub struct ManifestAsk {
     pub question: u64,
     /// The application.
     pub app: Tid,
-    /// Generation and epoch of the checkpoint.
-    pub from: (u32, u32),
+    /// The checkpoint.
+    pub from: CheckpointId,
 }
 
 /// Reply to [`ManifestAsk`].

@@ -28,7 +28,7 @@ fn checkpoints_and_restarts_are_shown_in_both_ways() {
     };
     let restarted = RestartReport {
         app: tid(1, 1),
-        from: (0, 2),
+        from: vm_store::CheckpointId::new(0, 2),
         generation: 1,
         hosts: vec![(HostId(1), 1), (HostId(2), 2)],
         total_us: 80_000,
@@ -83,7 +83,7 @@ fn the_report_of_a_resumed_application_says_so() {
     let conf = conf();
     let report = RestartReport {
         app: tid(1, 1),
-        from: (0, 2),
+        from: vm_store::CheckpointId::new(0, 2),
         generation: 1,
         hosts: vec![(HostId(1), 1)],
         total_us: 1_000,

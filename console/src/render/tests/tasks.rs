@@ -78,7 +78,7 @@ fn people_and_programs_see_suspended_applications() {
         app: tid(1, own),
         program: "heat".to_owned(),
         tasks: 3,
-        from: (1, 4),
+        from: vm_store::CheckpointId::new(1, 4),
         since_ms: 1_000_000_000_000,
         until_ms,
         drained: drained.map(str::to_owned),

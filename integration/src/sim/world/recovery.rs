@@ -12,7 +12,7 @@ use super::state::{
 use crate::sim::{coverage::Turn, network::Slot, queue::MS};
 use vm_machine::Input;
 use vm_wire::{
-    Tid,
+    CheckpointId, Tid,
     checkpoint::{Checkpoint, Loaded},
     task::{FailKind, Failed},
 };
@@ -25,8 +25,8 @@ impl World {
         life.copied().unwrap_or(0)
     }
 
-    fn stored_checkpoint(&self, app: Tid, from: Option<(u32, u32)>) -> Option<&Checkpoint> {
-        let id = |it: &Checkpoint| (it.agreed.generation, it.agreed.epoch);
+    fn stored_checkpoint(&self, app: Tid, from: Option<CheckpointId>) -> Option<&Checkpoint> {
+        let id = |it: &Checkpoint| CheckpointId::new(it.agreed.generation, it.agreed.epoch);
         let of_app = self
             .store
             .committed
@@ -37,7 +37,7 @@ impl World {
     }
 
     /// A daemon wants to know what a checkpoint holds.
-    pub(super) fn load(&mut self, slot: Slot, question: u64, app: Tid, from: Option<(u32, u32)>) {
+    pub(super) fn load(&mut self, slot: Slot, question: u64, app: Tid, from: Option<CheckpointId>) {
         if self.own_stores {
             return self.load_own(slot, question, app, from);
         }
@@ -57,8 +57,8 @@ impl World {
     }
 
     /// A daemon wants the process of a task made of its image in the store.
-    pub(super) fn restore(&mut self, slot: Slot, tid: Tid, app: Tid, from: (u32, u32)) {
-        self.restore_from(slot, slot, tid, (app, from.1));
+    pub(super) fn restore(&mut self, slot: Slot, tid: Tid, app: Tid, from: CheckpointId) {
+        self.restore_from(slot, slot, tid, (app, from.epoch));
     }
 
     /// Likewise, of that on the disk of another daemon.

@@ -16,7 +16,7 @@ use crate::sim::{
 };
 use vm_machine::{Input, Output};
 use vm_wire::{
-    Tid,
+    CheckpointId, Tid,
     checkpoint::{Checkpoint, Loaded},
     limits,
     stores::StockRow,
@@ -81,7 +81,7 @@ impl World {
                 from,
                 ..
             } => {
-                let copy = ((app, from.1), tid);
+                let copy = ((app, from.epoch), tid);
                 self.disks.copies.insert((slot, ticket), copy);
             }
             Output::CancelPart(ticket) => {
@@ -102,7 +102,7 @@ impl World {
                     from: slot,
                     to,
                     ticket,
-                    key: (app, from.1),
+                    key: (app, from.epoch),
                     file,
                 };
                 let longest = if self.random.percent(20) {
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    fn stock_of(&mut self, slot: Slot, app: Tid, from: Option<(u32, u32)>) -> Vec<StockRow> {
+    fn stock_of(&mut self, slot: Slot, app: Tid, from: Option<CheckpointId>) -> Vec<StockRow> {
         let disk = &*self.disk(slot);
         let manifests = disk.manifests.iter().rev();
         let rows = manifests.filter(|((of, _), _)| *of == app);
@@ -150,7 +150,9 @@ impl World {
                 flaws: Vec::new(),
             }
         });
-        let wanted = |row: &StockRow| from.is_none_or(|it| it == (row.generation, row.epoch));
+        let wanted = |row: &StockRow| {
+            from.is_none_or(|it| it == CheckpointId::new(row.generation, row.epoch))
+        };
         rows.filter(wanted).take(limits::STOCK_MAX).collect()
     }
 
@@ -160,9 +162,9 @@ impl World {
         slot: Slot,
         question: u64,
         app: Tid,
-        from: Option<(u32, u32)>,
+        from: Option<CheckpointId>,
     ) {
-        let of_app = from.map(|(_, epoch)| (app, epoch));
+        let of_app = from.map(|from| (app, from.epoch));
         let disk = self.disk(slot);
         let found = of_app.and_then(|key| disk.manifests.get(&key).cloned());
         let found = found.filter(|_| !self.random.percent(5));

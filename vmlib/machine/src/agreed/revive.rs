@@ -12,7 +12,7 @@ use super::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     agreed::{ExitStatus, Revival},
     limits,
 };
@@ -23,7 +23,7 @@ pub struct Reviving {
     /// Whose daemon was asked for it, and under which number.
     pub asker: (HostId, u64),
     /// From which checkpoint: its generation and epoch.
-    pub from: (u32, u32),
+    pub from: CheckpointId,
     /// Files that its tasks write are used as they are.
     pub keep_files: bool,
     /// How old the checkpoint was when it was read. Milliseconds.
@@ -49,7 +49,7 @@ impl Agreed {
     ) -> Result<(), Void> {
         let tids = self.check_revival(revival)?;
         let app = revival.app;
-        let last = self.generation.max(revival.from.0);
+        let last = self.generation.max(revival.from.generation);
         let generation = last.checked_add(1).ok_or(Void::Limit)?;
         self.generation = generation;
         let awaited = self.hosts_of(revival);
@@ -87,9 +87,9 @@ impl Agreed {
             generation,
             // The number of a cut is not used again: what is still said of one of an earlier life is
             // not taken for one of this life.
-            epoch: revival.from.1.max(last),
+            epoch: revival.from.epoch.max(last),
             cut: None,
-            saved: revival.from.1,
+            saved: revival.from.epoch,
             cost_us: before.cost_us,
             policy,
             kills,

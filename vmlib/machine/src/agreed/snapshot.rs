@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 use vm_wire::{
-    CodecError, HostId, MachineId, Tid,
+    CheckpointId, CodecError, HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts, SpawnRecord},
     checkpoint::Suspend,
     decode, encode, limits,
@@ -83,7 +83,7 @@ struct AgreedState {
 #[derive(Serialize, Deserialize)]
 struct SuspensionState {
     app: Tid,
-    from: (u32, u32),
+    from: CheckpointId,
     how: Suspend,
     tasks: u32,
     program: String,
@@ -96,7 +96,7 @@ struct SuspensionState {
 struct RevivingState {
     app: Tid,
     asker: (HostId, u64),
-    from: (u32, u32),
+    from: CheckpointId,
     keep_files: bool,
     age_ms: u64,
     lost: Option<Lost>,

@@ -14,7 +14,7 @@
 use super::{Agreed, Applied, HostPhase, Task, Void, recover::Failure};
 use std::sync::Arc;
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     agreed::ExitStatus,
     checkpoint::{Stop, Suspend},
     limits,
@@ -24,7 +24,7 @@ use vm_wire::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspension {
     /// With which checkpoint: its generation and epoch.
-    pub from: (u32, u32),
+    pub from: CheckpointId,
     /// How it was asked for.
     pub how: Suspend,
     /// How many tasks it had.
@@ -118,7 +118,7 @@ impl Agreed {
         let epochs = self.epochs(app);
         let master = self.task(app);
         Suspension {
-            from: (epochs.generation, epochs.epoch),
+            from: CheckpointId::new(epochs.generation, epochs.epoch),
             how,
             tasks: self.tasks_of(app).count() as u32,
             program: master.map_or_else(|| "".into(), |master| Arc::clone(&master.program)),
@@ -182,7 +182,7 @@ impl Agreed {
     pub(super) fn unsuspend(
         &mut self,
         app: Tid,
-        from: (u32, u32),
+        from: CheckpointId,
         over: bool,
         applied: &mut Vec<Applied>,
     ) -> Result<(), Void> {

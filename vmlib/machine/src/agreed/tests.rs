@@ -2,6 +2,7 @@ mod suspend;
 
 use super::*;
 use vm_wire::{
+    CheckpointId,
     agreed::{Entry, Revival, RevivedTask},
     limits,
 };
@@ -470,7 +471,7 @@ fn revival() -> Change {
     Change::Revive(Revival {
         app: t(1, 1),
         asker: (HostId(2), 7),
-        from: (4, 6),
+        from: CheckpointId::new(4, 6),
         age_ms: 3_000,
         cut: None,
         console: HostId::NONE,

@@ -8,8 +8,8 @@ use super::{arriving::Arriving, asked::MoveAsker};
 use crate::{ConnId, MoveKey};
 use std::collections::BTreeSet;
 use vm_wire::{
-    HostId, Tid, agreed::ExitStatus, checkpoint::Part, console::Answer, interrupt::Folders,
-    peer::Order, task::Failed,
+    CheckpointId, HostId, Tid, agreed::ExitStatus, checkpoint::Part, console::Answer,
+    interrupt::Folders, peer::Order, task::Failed,
 };
 
 /// See the module.
@@ -46,8 +46,8 @@ pub(super) enum Effect {
         app: Tid,
         /// Its generation.
         generation: u32,
-        /// Generation and epoch of its checkpoint.
-        from: (u32, u32),
+        /// Its checkpoint.
+        from: CheckpointId,
     },
     /// A restart, or a recovery, comes to nothing.
     AbandonRestart {
@@ -72,8 +72,8 @@ pub(super) enum Effect {
         host: HostId,
         /// The task.
         tid: Tid,
-        /// Its application, and generation and epoch of the checkpoint.
-        from: (Tid, (u32, u32)),
+        /// Its application, and the checkpoint.
+        from: (Tid, CheckpointId),
         /// The image.
         image: Part,
         /// Files that the task writes are used as they are, and not rolled back.

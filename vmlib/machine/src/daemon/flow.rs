@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Reviving;
 use vm_wire::{
-    Frame, HostId, Tid,
+    CheckpointId, Frame, HostId, Tid,
     agreed::ExitStatus,
     checkpoint::{KeptChunks, Stop},
     task::Failed,
@@ -152,7 +152,7 @@ impl Daemon {
     }
 
     /// Resumes an application without a request: one application at a time.
-    pub(super) fn resume(&mut self, app: Tid, generation: u32, from: (u32, u32)) {
+    pub(super) fn resume(&mut self, app: Tid, generation: u32, from: CheckpointId) {
         if self.restarts.is_requested(app) || self.restarts.is_resuming() {
             return;
         }

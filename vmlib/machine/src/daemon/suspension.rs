@@ -57,7 +57,7 @@ impl Suspensions {
             return;
         };
         let name = app.show(cx.machine);
-        let saved = shown(it.from);
+        let saved = it.from;
         let text = match it.how.drained {
             HostId::NONE => format!(
                 "{name} is suspended with checkpoint {saved}; 'vm resume {name}' brings it back"
@@ -347,9 +347,4 @@ pub(super) fn rows(cx: &Context) -> Vec<SuspendedRow> {
         resuming: state.reviving(app).is_some(),
     });
     rows.collect()
-}
-
-/// A checkpoint, as it is called in the store.
-fn shown((generation, epoch): (u32, u32)) -> String {
-    format!("g{generation}-e{epoch}")
 }

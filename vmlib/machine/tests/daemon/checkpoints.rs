@@ -7,7 +7,7 @@ use std::{
 };
 use vm_machine::{ConnId, Endpoint, Input, Written};
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     agreed::ExitStatus,
     checkpoint::{Checkpoint, CheckpointReport, Committed, Part},
     console::{Answer, Request},
@@ -35,7 +35,7 @@ pub struct Store {
     /// The images of these tasks are broken.
     pub broken: BTreeSet<Tid>,
     /// Checkpoints with an image that is damaged in the middle: generation and epoch.
-    pub damaged: BTreeSet<(u32, u32)>,
+    pub damaged: BTreeSet<CheckpointId>,
     /// Whether all of them was read, each time that a daemon looked for the last one that is whole.
     pub verified: Vec<bool>,
     /// Tasks whose processes are made when the test says so.

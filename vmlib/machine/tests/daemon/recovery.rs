@@ -8,7 +8,7 @@ use crate::{
 use std::time::Duration;
 use vm_machine::Notice;
 use vm_wire::{
-    HostId, Message as _, Tid,
+    CheckpointId, HostId, Message as _, Tid,
     agreed::ExitStatus,
     checkpoint::{Policy, Recover},
     console::{Answer, Request},
@@ -292,7 +292,7 @@ fn one_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before() {
     let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
     world.save(master);
     world.save(master);
-    world.store.damaged.insert((0, 2));
+    world.store.damaged.insert(CheckpointId::new(0, 2));
     world.crash(3);
     world.run_until("it runs again", |world| {
         shown(world, conn)

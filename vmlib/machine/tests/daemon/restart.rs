@@ -7,7 +7,7 @@ use crate::{
 use std::time::Duration;
 use vm_machine::{ConnId, Input};
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     checkpoint::{Loaded, RestartReport},
     console::{Answer, Request},
     limits,
@@ -20,7 +20,7 @@ impl World {
         &mut self,
         host: HostId,
         question: u64,
-        (app, from): (Tid, Option<(u32, u32)>),
+        (app, from): (Tid, Option<CheckpointId>),
         verify: bool,
     ) {
         if from.is_none() {
@@ -30,10 +30,10 @@ impl World {
         let mut committed = self.store.committed.iter().rev();
         let found = committed.find(|checkpoint| {
             let agreed = &checkpoint.agreed;
-            let id = (agreed.generation, agreed.epoch);
+            let id = CheckpointId::new(agreed.generation, agreed.epoch);
             let seen = verify && self.store.damaged.contains(&id);
             if seen {
-                passed_over.push(format!("g{}-e{}: it is damaged", id.0, id.1));
+                passed_over.push(format!("{id}: it is damaged"));
             }
             !seen && agreed.app == app && from.is_none_or(|from| from == id)
         });
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// A process is made of an image of the store.
-    pub fn restore(&mut self, host: HostId, tid: Tid, from: (u32, u32)) {
+    pub fn restore(&mut self, host: HostId, tid: Tid, from: CheckpointId) {
         let broken = self.store.broken.contains(&tid) || self.store.damaged.contains(&from);
         let image = self.store.images[&tid].clone();
         self.standing.insert((host, tid), image);
@@ -128,7 +128,7 @@ fn an_application_goes_on_where_it_was_stopped_with_its_groups_and_what_was_on_i
 
     let wish = world.wish_restart(1, master);
     let report = world.restarted(wish).expect("it can be brought back");
-    assert_eq!((report.app, report.from), (master, (0, 1)));
+    assert_eq!((report.app, report.from), (master, CheckpointId::new(0, 1)));
     assert_eq!(report.generation, 1);
     let hosts = [2, 3, 4].map(|host| (HostId(host), 1));
     assert_eq!(report.hosts, hosts);
@@ -152,7 +152,10 @@ fn an_application_goes_on_where_it_was_stopped_with_its_groups_and_what_was_on_i
     assert_eq!(id(&world), (1, 2));
     let wish = world.wish_restart(3, master);
     let report = world.restarted(wish).expect("it can be brought back");
-    assert_eq!((report.from, report.generation), ((1, 2), 2));
+    assert_eq!(
+        (report.from, report.generation),
+        (CheckpointId::new(1, 2), 2)
+    );
     check(&mut world, &[master, workers[0], workers[1]]);
     // New tasks are born as ever.
     let late = world.spawn(master, "worker", 1, on(2)).tids[0];
@@ -247,10 +250,13 @@ fn a_checkpoint_that_turns_out_damaged_is_passed_over_and_the_one_before_brought
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("it can be saved");
     world.stop(master);
-    world.store.damaged.insert((0, 2));
+    world.store.damaged.insert(CheckpointId::new(0, 2));
     let wish = world.wish_restart(2, master);
     let report = world.restarted(wish).expect("the one before is whole");
-    assert_eq!((report.from, report.generation), ((0, 1), 2));
+    assert_eq!(
+        (report.from, report.generation),
+        (CheckpointId::new(0, 1), 2)
+    );
     assert_eq!(report.passed_over, ["g0-e2: it is damaged"]);
     assert_eq!(world.store.verified, [false, true]);
     check(&mut world, &[master, workers[0], workers[1]]);
@@ -262,11 +268,11 @@ fn one_that_is_named_is_brought_back_or_nothing_is() {
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("it can be saved");
     world.stop(master);
-    world.store.damaged.insert((0, 2));
+    world.store.damaged.insert(CheckpointId::new(0, 2));
     let conn = world.conn();
     let request = Request::Restart {
         app: master,
-        from: Some((0, 2)),
+        from: Some(CheckpointId::new(0, 2)),
         attach: false,
         keep_files: false,
     };
@@ -280,7 +286,7 @@ fn one_that_is_named_is_brought_back_or_nothing_is() {
 fn if_none_is_whole_that_is_said() {
     let (mut world, master, _) = setting();
     world.stop(master);
-    world.store.damaged.insert((0, 1));
+    world.store.damaged.insert(CheckpointId::new(0, 1));
     let wish = world.wish_restart(2, master);
     let failed = world.restarted(wish).expect_err("the only one is damaged");
     assert!(failed.text.contains("no checkpoint"), "{failed}");

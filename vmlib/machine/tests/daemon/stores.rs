@@ -11,15 +11,12 @@ use std::{
 };
 use vm_machine::{Input, Output};
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     checkpoint::{Checkpoint, Committed, Loaded},
     console::{Answer, Request},
     stores::StockRow,
     task::{FailKind, Failed},
 };
-
-/// A checkpoint: generation and epoch.
-type Id = (u32, u32);
 
 /// The disks of all hosts.
 #[derive(Debug, Default)]
@@ -34,11 +31,11 @@ pub struct Disks {
     /// These commit when the test says so.
     late: BTreeSet<HostId>,
     /// Parts that are damaged in the middle.
-    damaged: BTreeSet<(HostId, Tid, Id)>,
+    damaged: BTreeSet<(HostId, Tid, CheckpointId)>,
     /// What tasks are saved for, and who gets a copy.
     ways: BTreeMap<Tid, (u32, Option<String>)>,
     /// Copies that are awaited: the host, and of what.
-    copies: BTreeMap<u64, (HostId, Tid, Id)>,
+    copies: BTreeMap<u64, (HostId, Tid, CheckpointId)>,
     /// Where images were read, and where their tasks live again.
     read: Vec<(HostId, Tid, HostId)>,
     /// Whether all was read when hosts were asked what they have.
@@ -47,8 +44,8 @@ pub struct Disks {
 
 #[derive(Debug, Default)]
 struct Disk {
-    parts: BTreeSet<(Tid, Id)>,
-    manifests: BTreeMap<Id, Checkpoint>,
+    parts: BTreeSet<(Tid, CheckpointId)>,
+    manifests: BTreeMap<CheckpointId, Checkpoint>,
 }
 
 fn damaged() -> Failed {
@@ -61,7 +58,7 @@ impl Disks {
     }
 
     /// The hosts that have the image of a task.
-    fn holders(&self, tid: Tid, id: Id) -> Vec<u16> {
+    fn holders(&self, tid: Tid, id: CheckpointId) -> Vec<u16> {
         let has = |(_, disk): &(&HostId, &Disk)| disk.parts.contains(&(tid, id));
         self.disks
             .iter()
@@ -70,24 +67,24 @@ impl Disks {
             .collect()
     }
 
-    fn is_whole(&self, host: HostId, tid: Tid, id: Id) -> bool {
+    fn is_whole(&self, host: HostId, tid: Tid, id: CheckpointId) -> bool {
         !self.damaged.contains(&(host, tid, id))
     }
 
-    fn rows(&self, host: HostId, from: Option<Id>, verify: bool) -> Vec<StockRow> {
+    fn rows(&self, host: HostId, from: Option<CheckpointId>, verify: bool) -> Vec<StockRow> {
         let disk = self.disks.get(&host);
         let manifests = disk
             .into_iter()
             .flat_map(|disk| disk.manifests.iter().rev());
         let wanted = manifests.filter(|(id, _)| from.is_none_or(|from| from == **id));
-        let row = |(id, checkpoint): (&Id, &Checkpoint)| {
+        let row = |(id, checkpoint): (&CheckpointId, &Checkpoint)| {
             let tids = checkpoint.agreed.tasks.iter().map(|task| task.tid);
             let there = tids.filter(|tid| disk.is_some_and(|it| it.parts.contains(&(*tid, *id))));
             let (here, bad): (Vec<Tid>, Vec<Tid>) =
                 there.partition(|tid| !verify || self.is_whole(host, *tid, *id));
             StockRow {
-                generation: id.0,
-                epoch: id.1,
+                generation: id.generation,
+                epoch: id.epoch,
                 tasks: checkpoint.agreed.tasks.len() as u32,
                 here,
                 flaws: bad.iter().map(|tid| format!("{tid} is damaged")).collect(),
@@ -106,7 +103,10 @@ impl World {
     pub fn put_on_disk(&mut self, host: HostId, tid: Tid, epoch: u32) {
         if let Some(disks) = &mut self.disks {
             let generation = disks.ways[&tid].0;
-            disks.of(host.0).parts.insert((tid, (generation, epoch)));
+            disks
+                .of(host.0)
+                .parts
+                .insert((tid, CheckpointId::new(generation, epoch)));
         }
     }
 
@@ -128,12 +128,12 @@ impl World {
             Output::Commit(checkpoint) if disks.late.contains(&host) => {
                 let disk = disks.of(host.0);
                 let agreed = &checkpoint.agreed;
-                let id = (agreed.generation, agreed.epoch);
+                let id = CheckpointId::new(agreed.generation, agreed.epoch);
                 disk.manifests.insert(id, *checkpoint);
             }
             Output::Commit(checkpoint) => {
                 let agreed = checkpoint.agreed.clone();
-                let id = (agreed.generation, agreed.epoch);
+                let id = CheckpointId::new(agreed.generation, agreed.epoch);
                 let name = format!("n{}", host.0);
                 for (task, part) in agreed.tasks.iter().zip(&checkpoint.parts) {
                     let own = part.image.place == name || part.image.copy.as_ref() == Some(&name);
@@ -147,7 +147,7 @@ impl World {
             Output::Drop {
                 generation, epoch, ..
             } => {
-                let (disk, id) = (disks.of(host.0), (generation, epoch));
+                let (disk, id) = (disks.of(host.0), CheckpointId::new(generation, epoch));
                 if !disk.manifests.contains_key(&id) {
                     disk.parts.retain(|(_, of)| *of != id);
                 }
@@ -231,7 +231,7 @@ impl World {
     }
 
     /// A process is made of an image in the store of `host`.
-    fn bring(&mut self, host: HostId, (tid, from): (Tid, Id), to: HostId) {
+    fn bring(&mut self, host: HostId, (tid, from): (Tid, CheckpointId), to: HostId) {
         let disks = self.disks();
         assert!(
             disks.of(host.0).parts.contains(&(tid, from)),
@@ -261,10 +261,11 @@ fn each_image_is_on_two_disks_and_every_host_knows_the_checkpoint() {
     world.save(master);
     world.run_for(Duration::from_secs(1));
     let disks = world.disks();
-    let holders = [workers[0], workers[1], master].map(|tid| disks.holders(tid, (0, 1)));
+    let holders =
+        [workers[0], workers[1], master].map(|tid| disks.holders(tid, CheckpointId::new(0, 1)));
     assert_eq!(holders, [vec![2, 3], vec![3, 4], vec![1, 4]]);
     for host in 1..=4 {
-        let manifest = &disks.of(host).manifests[&(0, 1)];
+        let manifest = &disks.of(host).manifests[&CheckpointId::new(0, 1)];
         let parts = manifest.parts.iter().map(|part| &part.image);
         let places = parts.map(|part| (part.place.as_str(), part.copy.as_deref()));
         let expected = [("n2", "n3"), ("n3", "n4"), ("n4", "n1")];
@@ -279,8 +280,8 @@ fn a_host_that_is_alone_saves_without_a_copy_and_says_so() {
     let mut world = World::with_own_stores(1);
     let master = world.master(1, "master");
     world.save(master);
-    assert_eq!(world.disks().holders(master, (0, 1)), [1]);
-    let part = &world.disks().of(1).manifests[&(0, 1)].parts[0].image;
+    assert_eq!(world.disks().holders(master, CheckpointId::new(0, 1)), [1]);
+    let part = &world.disks().of(1).manifests[&CheckpointId::new(0, 1)].parts[0].image;
     assert_eq!(part.copy, None);
     let noted = world.noted.iter();
     let noted: Vec<_> = noted
@@ -309,7 +310,7 @@ fn what_was_on_a_lost_disk_goes_on_from_its_copy() {
     // The next checkpoint is on two disks again.
     world.save(master);
     let disks = world.disks();
-    let holders = [workers[0], workers[1]].map(|tid| disks.holders(tid, (2, 2)));
+    let holders = [workers[0], workers[1]].map(|tid| disks.holders(tid, CheckpointId::new(2, 2)));
     assert_eq!(holders, [vec![2, 4], vec![1, 4]]);
 }
 
@@ -338,11 +339,14 @@ fn an_image_goes_to_where_its_task_is_to_live() {
 fn a_damaged_image_is_taken_from_the_other_disk() {
     let (mut world, master, workers) = setting();
     world.stop(master);
-    let bad = (HostId(3), workers[1], (0, 1));
+    let bad = (HostId(3), workers[1], CheckpointId::new(0, 1));
     world.disks().damaged.insert(bad);
     let wish = world.wish_restart(1, master);
     let report = world.restarted(wish).expect("there is another copy");
-    assert_eq!((report.from, report.passed_over), ((0, 1), Vec::new()));
+    assert_eq!(
+        (report.from, report.passed_over),
+        (CheckpointId::new(0, 1), Vec::new())
+    );
     let read = world.disks().read.clone();
     let of_it = read.iter().filter(|(_, tid, _)| *tid == workers[1]);
     let from: Vec<u16> = of_it.map(|(host, ..)| host.0).collect();
@@ -360,7 +364,9 @@ fn a_checkpoint_of_which_an_image_is_on_no_disk_is_passed_over() {
     world.crash(3);
     let disks = world.disks();
     disks.disks.remove(&HostId(3));
-    disks.damaged.insert((HostId(4), workers[1], (0, 2)));
+    disks
+        .damaged
+        .insert((HostId(4), workers[1], CheckpointId::new(0, 2)));
     world.until_back(master, 2);
     // Damage is seen only when all is read: the second time.
     let state = world.daemon(4).agreement().state();
@@ -383,7 +389,7 @@ fn a_host_that_came_later_learns_from_the_others_what_there_is() {
     world.run_for(Duration::from_secs(1));
     let wish = world.wish_restart(late.0, master);
     let report = world.restarted(wish).expect("others have it");
-    assert_eq!(report.from, (0, 1));
+    assert_eq!(report.from, CheckpointId::new(0, 1));
     check(&mut world, &[master, workers[0], workers[1]]);
 }
 
@@ -427,9 +433,12 @@ fn the_loss_of_a_host_that_was_to_have_a_copy_begins_the_checkpoint_again() {
     world.crash(3);
     let report = world.checkpointed(wish).expect("there is another host");
     assert_eq!(report.epoch, 2);
-    assert_eq!(world.disks().holders(worker, (0, 2)), [2, 4]);
     assert_eq!(
-        world.disks().holders(worker, (0, 1)),
+        world.disks().holders(worker, CheckpointId::new(0, 2)),
+        [2, 4]
+    );
+    assert_eq!(
+        world.disks().holders(worker, CheckpointId::new(0, 1)),
         [],
         "nothing of it is left"
     );
@@ -445,7 +454,7 @@ fn the_loss_of_a_host_that_was_to_commit_costs_nothing() {
         let disks = world.disks.as_ref().expect("disks");
         let has = |host: &u16| {
             let disk = disks.disks.get(&HostId(*host));
-            disk.is_some_and(|disk| disk.manifests.contains_key(&(0, 1)))
+            disk.is_some_and(|disk| disk.manifests.contains_key(&CheckpointId::new(0, 1)))
         };
         [1, 2, 3, 4].iter().all(has)
     });

@@ -8,7 +8,7 @@ use crate::{
 use std::{collections::BTreeSet, time::Duration};
 use vm_machine::{ConnId, HostPhase, Input};
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     agreed::ExitStatus,
     checkpoint::{CheckpointReport, Policy, RestartReport},
     console::{Answer, Request, SuspendedRow},
@@ -94,7 +94,10 @@ fn an_application_is_suspended_and_goes_on_from_there_when_it_is_resumed() {
     assert!(all.iter().all(|tid| !world.is_alive(*tid)));
     let rows = world.suspended(3);
     let [row] = &rows[..] else { panic!("{rows:?}") };
-    assert_eq!((row.app, row.from, row.tasks), (master, (0, 1), 3));
+    assert_eq!(
+        (row.app, row.from, row.tasks),
+        (master, CheckpointId::new(0, 1), 3)
+    );
     assert_eq!((&*row.program, &row.drained), ("master", &None));
     assert_eq!((row.until_ms, row.resuming), (0, false));
     // Neither twice, nor saved, nor moved; and who asks is told why.
@@ -116,7 +119,7 @@ fn an_application_is_suspended_and_goes_on_from_there_when_it_is_resumed() {
     world.crash(1);
     world.run_for(Duration::from_secs(6));
     let report = world.resume_app(3, master).expect("it can be brought back");
-    assert_eq!((report.app, report.from), (master, (0, 1)));
+    assert_eq!((report.app, report.from), (master, CheckpointId::new(0, 1)));
     world.run_for(Duration::from_secs(2));
     let told = [(workers[0], "before".to_owned())];
     assert_eq!(world.received(master), told);
@@ -171,7 +174,7 @@ fn what_cannot_be_suspended_runs_on_and_is_not_marked() {
         matches!(answer, Some(Answer::Checkpointed(_))),
         "{answer:?}"
     );
-    assert_eq!(world.suspended(1)[0].from, (0, 3));
+    assert_eq!(world.suspended(1)[0].from, CheckpointId::new(0, 3));
 }
 
 #[test]
@@ -269,14 +272,14 @@ fn somebody_ends_it_or_restarts_it_otherwise() {
     assert_eq!(world.suspended(1).len(), 1);
     let restart = Request::Restart {
         app: master,
-        from: Some((0, 1)),
+        from: Some(CheckpointId::new(0, 1)),
         attach: false,
         keep_files: false,
     };
     let Answer::Restarted(report) = world.answer_of(3, &restart) else {
         panic!("it can be brought back")
     };
-    assert_eq!(report.from, (0, 1));
+    assert_eq!(report.from, CheckpointId::new(0, 1));
     world.run_for(Duration::from_secs(1));
     assert!(world.suspended(1).is_empty());
     assert_eq!(run_end(&world, conn), None);
@@ -331,7 +334,7 @@ fn a_task_suspends_and_resumes_another_application_and_its_own() {
     let Resumed { report } = world
         .ask(other, &ResumeApp { app: master })
         .expect("it may");
-    assert_eq!(report.from, (0, 1));
+    assert_eq!(report.from, CheckpointId::new(0, 1));
     check(&mut world, &[master, workers[0], workers[1]]);
     let number = world.request(workers[0], &suspend(master));
     world.run_until("it is suspended", |world| {

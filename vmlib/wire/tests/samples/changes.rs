@@ -5,7 +5,7 @@ use super::{
     values::{Visitor, facts, text, tid},
 };
 use vm_wire::{
-    HostId,
+    CheckpointId, HostId,
     agreed::{Change, ExitStatus, SpawnRecord},
     peer::Propose,
 };
@@ -161,7 +161,7 @@ fn of_applications() -> Vec<(&'static str, Change)> {
             "Unsuspend",
             Change::Unsuspend {
                 app: tid(1, 1),
-                from: (2, 4),
+                from: CheckpointId::new(2, 4),
                 over: true,
             },
         ),

@@ -2,7 +2,7 @@
 
 use super::values::{Visitor, failed, machine, text, tid};
 use vm_wire::{
-    Body, HostId,
+    Body, CheckpointId, HostId,
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{
         AgreedPart, AgreedTask, Base, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport,
@@ -58,7 +58,7 @@ pub fn suspended() -> SuspendedRow {
         app: tid(1, 1),
         program: text("heat"),
         tasks: 17,
-        from: (1, 4),
+        from: CheckpointId::new(1, 4),
         since_ms: 1_790_000_000_000,
         until_ms: 1_790_007_200_000,
         drained: Some(text("node3")),
@@ -69,7 +69,7 @@ pub fn suspended() -> SuspendedRow {
 pub fn restart_report() -> RestartReport {
     RestartReport {
         app: tid(1, 1),
-        from: (1, 4),
+        from: CheckpointId::new(1, 4),
         generation: 2,
         hosts: vec![(HostId(3), 1)],
         total_us: 80_000,
@@ -103,7 +103,7 @@ pub fn restart(visitor: &mut impl Visitor) {
     let revival = Revival {
         app,
         asker: (HostId(2), 7),
-        from: (1, 4),
+        from: CheckpointId::new(1, 4),
         age_ms: 90_000,
         cut: Some(1_234),
         console: HostId(2),
@@ -156,7 +156,10 @@ pub fn restart(visitor: &mut impl Visitor) {
         };
         visitor.message(&format!("Propose.{name}"), entry);
     }
-    for (name, from) in [("Restart", None), ("Restart.from", Some((1, 4)))] {
+    for (name, from) in [
+        ("Restart", None),
+        ("Restart.from", Some(CheckpointId::new(1, 4))),
+    ] {
         let attach = from.is_some();
         let keep_files = attach;
         let request = Request::Restart {
@@ -376,7 +379,7 @@ fn stores(visitor: &mut impl Visitor, checkpoint: &Checkpoint) {
         };
         visitor.message(name, end);
     }
-    let from = (1, epoch);
+    let from = CheckpointId::new(1, epoch);
     let ask = PartAsk {
         ticket,
         app,

@@ -1,7 +1,10 @@
 //! Applications that are suspended: the mark comes with the end of the cut, and goes with the next life.
 
 use super::*;
-use vm_wire::checkpoint::{Stop, Suspend};
+use vm_wire::{
+    CheckpointId,
+    checkpoint::{Stop, Suspend},
+};
 
 /// The application of [`Machine::new`] is to be suspended, for that reason.
 fn cut(machine: &mut Machine, drained: HostId) {
@@ -48,7 +51,7 @@ fn suspended(drained: HostId) -> Machine {
 fn resumption() -> Change {
     let mut change = revival();
     if let Change::Revive(revival) = &mut change {
-        (revival.from, revival.resumes) = ((0, 1), true);
+        (revival.from, revival.resumes) = (CheckpointId::new(0, 1), true);
     }
     change
 }
@@ -62,7 +65,7 @@ fn abandon(generation: u32, for_good: bool) -> Change {
     }
 }
 
-fn unsuspend(from: (u32, u32)) -> Change {
+fn unsuspend(from: CheckpointId) -> Change {
     let (app, over) = (t(1, 1), true);
     Change::Unsuspend { app, from, over }
 }
@@ -82,7 +85,10 @@ fn the_entry_that_ends_the_tasks_marks_the_application() {
     assert_eq!(applied.iter().filter(ends).count(), 3, "{applied:?}");
     assert_eq!(applied.last(), Some(&Applied::Suspended(t(1, 1))));
     let it = machine.state.suspended(t(1, 1)).expect("it is");
-    assert_eq!((it.from, it.tasks, &*it.program), ((0, 2), 3, "work"));
+    assert_eq!(
+        (it.from, it.tasks, &*it.program),
+        (CheckpointId::new(0, 2), 3, "work")
+    );
     assert_eq!(it.until_ms(), Some(65_000));
     // It is not resumed by itself, as somebody asked for it.
     assert!(!machine.state.resumes_by_itself(t(1, 1)));
@@ -138,7 +144,10 @@ fn the_mark_goes_when_the_application_stands_whoever_brought_it_back() {
         let mut machine = suspended(HostId::NONE);
         machine.apply(change);
         assert!(machine.state.suspended(t(1, 1)).is_some());
-        assert_eq!(machine.void(unsuspend((0, 1))), Void::Suspension);
+        assert_eq!(
+            machine.void(unsuspend(CheckpointId::new(0, 1))),
+            Void::Suspension
+        );
         let generation = machine.state.epochs(t(1, 1)).generation;
         let copy = Agreed::decode(&machine.state.encode());
         assert_eq!(copy.as_ref(), Ok(&machine.state));
@@ -153,7 +162,7 @@ fn the_mark_goes_when_the_application_stands_whoever_brought_it_back() {
     let mut machine = suspended(HostId::NONE);
     let mut other = resumption();
     if let Change::Revive(revival) = &mut other {
-        revival.from = (0, 2);
+        revival.from = CheckpointId::new(0, 2);
     }
     assert_eq!(machine.void(other), Void::Suspension);
 }
@@ -183,10 +192,16 @@ fn one_that_could_not_be_resumed_stays_suspended_until_somebody_ends_it() {
     assert_eq!(applied.last(), Some(&Applied::Unsuspended { app, why }));
 
     let mut machine = suspended(HostId::NONE);
-    assert_eq!(machine.void(unsuspend((0, 2))), Void::Suspension);
-    let (why, over) = (Unsuspended::Over, unsuspend((0, 1)));
+    assert_eq!(
+        machine.void(unsuspend(CheckpointId::new(0, 2))),
+        Void::Suspension
+    );
+    let (why, over) = (Unsuspended::Over, unsuspend(CheckpointId::new(0, 1)));
     assert_eq!(machine.apply(over), [Applied::Unsuspended { app, why }]);
-    assert_eq!(machine.void(unsuspend((0, 1))), Void::Suspension);
+    assert_eq!(
+        machine.void(unsuspend(CheckpointId::new(0, 1))),
+        Void::Suspension
+    );
 }
 
 #[test]
@@ -248,7 +263,7 @@ fn who_is_given_a_later_state_learns_what_was_suspended_and_what_became_of_it() 
     let entry = Entry {
         proposer: HostId(1),
         number: 99,
-        changes: vec![unsuspend((0, 1))],
+        changes: vec![unsuspend(CheckpointId::new(0, 1))],
     };
     ended.apply(ended.index() + 1, &entry);
     let why = Unsuspended::Ended;

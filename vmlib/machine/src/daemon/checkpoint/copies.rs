@@ -21,7 +21,7 @@ use crate::{
 };
 use std::collections::BTreeMap;
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     checkpoint::{Committed, Part},
     interrupt::Folders,
     limits,
@@ -102,7 +102,7 @@ impl Copies {
             let result = Err(Failed::new(kind, text));
             return end_copy(cx, host, copy, result);
         }
-        let from = (generation, epoch);
+        let from = CheckpointId::new(generation, epoch);
         let ticket = self.expect(cx, host, Purpose::Store(copy));
         cx.emit(Output::ExpectCopy {
             ticket,
@@ -127,7 +127,7 @@ impl Copies {
         cx: &mut Context,
         host: HostId,
         tid: Tid,
-        (app, from): (Tid, (u32, u32)),
+        (app, from): (Tid, CheckpointId),
         (part, keep_files, folders): Restored,
     ) {
         let ticket = self.expect(cx, host, Purpose::Restore(tid));

@@ -6,7 +6,7 @@ use crate::{
     daemon::{Daemon, asked::MoveAsker},
 };
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     checkpoint::{CheckpointAsk, CheckpointEnd, Policy, Stop},
     console::Answer,
     peer::Order,
@@ -160,7 +160,7 @@ impl Daemon {
         &mut self,
         host: HostId,
         tid: Tid,
-        of: (Tid, (u32, u32)),
+        of: (Tid, CheckpointId),
         restored: Restored,
     ) {
         let copies = &mut self.checkpoints.copies;

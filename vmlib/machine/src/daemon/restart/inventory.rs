@@ -20,7 +20,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     checkpoint::Loaded,
     console::Answer,
     limits,
@@ -31,19 +31,16 @@ use vm_wire::{
 
 /// The hosts that have the image of each task.
 pub type Holders = BTreeMap<Tid, Vec<HostId>>;
-/// A checkpoint: its generation and epoch.
-type Id = (u32, u32);
-
 /// A wish to bring an application back that waits for what hosts have in their stores.
 #[derive(Debug)]
 pub struct InventoryQuery {
     requester: Requester,
     app: Tid,
-    from: Option<Id>,
+    from: Option<CheckpointId>,
     /// All of the checkpoint that is chosen is read.
     verify: bool,
     /// Those that may be it, the newest first, while they are read one after the other.
-    candidates: Vec<Id>,
+    candidates: Vec<CheckpointId>,
     awaited: BTreeSet<HostId>,
     /// The checkpoints of each host that has replied, or why its store cannot be read.
     said: BTreeMap<HostId, Result<Vec<StockRow>, Failed>>,
@@ -62,7 +59,7 @@ enum Requester {
 
 impl InventoryQuery {
     /// The hosts that have each image of a checkpoint, or why it cannot be restarted.
-    fn whole(&self, id: Id) -> Result<Holders, String> {
+    fn whole(&self, id: CheckpointId) -> Result<Holders, String> {
         let mut holders = Holders::new();
         let (mut tasks, mut flaws) = (0, Vec::new());
         for (host, row) in self.rows_of(id) {
@@ -84,9 +81,9 @@ impl InventoryQuery {
         })
     }
 
-    fn rows_of(&self, id: Id) -> impl Iterator<Item = (HostId, &StockRow)> {
+    fn rows_of(&self, id: CheckpointId) -> impl Iterator<Item = (HostId, &StockRow)> {
         self.rows()
-            .filter(move |(_, row)| (row.generation, row.epoch) == id)
+            .filter(move |(_, row)| CheckpointId::new(row.generation, row.epoch) == id)
     }
 
     fn rows(&self) -> impl Iterator<Item = (HostId, &StockRow)> {
@@ -96,7 +93,7 @@ impl InventoryQuery {
     }
 
     /// A host requester store has its manifest; this one, if it has it.
-    fn manifest_of(&self, id: Id, me: HostId) -> Option<HostId> {
+    fn manifest_of(&self, id: CheckpointId, me: HostId) -> Option<HostId> {
         let readable = self.rows_of(id).filter(|(_, row)| row.tasks > 0);
         readable
             .map(|(host, _)| host)
@@ -110,7 +107,7 @@ impl Restarts {
         &mut self,
         cx: &mut Context,
         request: u64,
-        (app, from): (Tid, Option<Id>),
+        (app, from): (Tid, Option<CheckpointId>),
         verify: bool,
     ) {
         let query = InventoryQuery {
@@ -151,7 +148,7 @@ impl Restarts {
         &mut self,
         cx: &mut Context,
         mut query: InventoryQuery,
-        from: Option<Id>,
+        from: Option<CheckpointId>,
         verify: bool,
     ) {
         let app = query.app;
@@ -255,8 +252,10 @@ impl Restarts {
         let ids = match read {
             Some(id) => vec![id],
             None => {
-                let ids = query.rows().map(|(_, row)| (row.generation, row.epoch));
-                let ids: BTreeSet<Id> = ids.collect();
+                let ids = query
+                    .rows()
+                    .map(|(_, row)| CheckpointId::new(row.generation, row.epoch));
+                let ids: BTreeSet<CheckpointId> = ids.collect();
                 ids.into_iter().rev().collect()
             }
         };
@@ -266,7 +265,6 @@ impl Restarts {
                 Ok(holders) => whole.push((id, holders)),
                 // What is older than one that will do is nobody's matter.
                 Err(why) if whole.is_empty() => {
-                    let id = format!("g{}-e{}", id.0, id.1);
                     query.passed_over.push(format!("{id}: {why}"));
                 }
                 Err(_) => {}
@@ -284,7 +282,13 @@ impl Restarts {
     }
 
     /// That is the one: its manifest is read.
-    fn take_of_stock(&mut self, cx: &mut Context, query: InventoryQuery, id: Id, holders: Holders) {
+    fn take_of_stock(
+        &mut self,
+        cx: &mut Context,
+        query: InventoryQuery,
+        id: CheckpointId,
+        holders: Holders,
+    ) {
         let (app, host) = (query.app, query.manifest_of(id, cx.me));
         let (Some(host), Requester::Restart(request)) = (host, query.requester) else {
             return self.none_in_stock(cx, &query);
@@ -307,10 +311,8 @@ impl Restarts {
         let shown = query.app.show(cx.machine);
         let found = match (query.passed_over.first(), query.from) {
             (Some(first), _) => format!("it is not whole (vm checkpoints --verify): {first}"),
-            (None, Some((generation, epoch))) => {
-                format!(
-                    "no host of this machine has g{generation}-e{epoch} of {shown} in its store"
-                )
+            (None, Some(id)) => {
+                format!("no host of this machine has {id} of {shown} in its store")
             }
             (None, None) => {
                 format!("no host of this machine has a checkpoint of {shown} in its store")
@@ -334,7 +336,7 @@ impl Restarts {
         cx: &mut Context,
         host: HostId,
         question: u64,
-        (app, from): (Tid, Id),
+        (app, from): (Tid, CheckpointId),
     ) {
         let ask = ManifestAsk {
             question,

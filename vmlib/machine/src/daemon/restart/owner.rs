@@ -12,7 +12,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
-    Frame, HostId, Message, Op, Tid,
+    CheckpointId, Frame, HostId, Message, Op, Tid,
     agreed::Change,
     checkpoint::{Checkpoint, KeptChunks},
     limits,
@@ -24,7 +24,7 @@ use vm_wire::{
 #[derive(Debug)]
 pub struct Restoring {
     generation: u32,
-    from: (u32, u32),
+    from: CheckpointId,
     keep_files: bool,
     /// The tasks that are to live here, and whether they stand.
     tasks: BTreeMap<Tid, bool>,

@@ -12,7 +12,7 @@ use crate::{
     placement,
 };
 use vm_wire::{
-    HostId, Tid,
+    CheckpointId, HostId, Tid,
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{Checkpoint, KeptChunks, Loaded, RestartReport},
     console::Answer,
@@ -25,7 +25,7 @@ use vm_wire::{
 pub struct Restart {
     pub app: Tid,
     /// Generation and epoch of the checkpoint; none: the last checkpoint that is whole.
-    pub from: Option<(u32, u32)>,
+    pub from: Option<CheckpointId>,
     /// The requester's console is the application's console from then on.
     pub attach: bool,
     /// Files that its tasks write are used as they are.
@@ -50,7 +50,7 @@ impl Restart {
     }
 
     /// A resumption from the checkpoint with which the application was suspended.
-    pub fn suspended(app: Tid, from: (u32, u32)) -> Self {
+    pub fn suspended(app: Tid, from: CheckpointId) -> Self {
         Restart {
             app,
             from: Some(from),
@@ -72,7 +72,7 @@ pub struct RestartRequest {
     passed_over: Vec<String>,
     /// The checkpoint that was chosen, and, if hosts have stores of their own, on which of them the image
     /// of each task is read.
-    chosen: Option<((u32, u32), Vec<HostId>)>,
+    chosen: Option<(CheckpointId, Vec<HostId>)>,
     /// If hosts have stores of their own: what they have of it, and its manifest.
     holders: Holders,
     manifest: Option<(Checkpoint, u64)>,
@@ -161,11 +161,12 @@ impl Restarts {
     }
 
     /// The manifest of a checkpoint that is being restarted by request of this host, and its age in ms.
-    pub fn manifest_at_hand(&self, app: Tid, from: (u32, u32)) -> Option<(Checkpoint, u64)> {
+    pub fn manifest_at_hand(&self, app: Tid, from: CheckpointId) -> Option<(Checkpoint, u64)> {
         let mut asked = self.requests.values();
         let asked = asked.find(|asked| asked.wish.app == app)?;
         let (checkpoint, _) = asked.manifest.as_ref()?;
-        let id = (checkpoint.agreed.generation, checkpoint.agreed.epoch);
+        let agreed = &checkpoint.agreed;
+        let id = CheckpointId::new(agreed.generation, agreed.epoch);
         (id == from).then(|| asked.manifest.clone()).flatten()
     }
 
@@ -229,7 +230,10 @@ impl Restarts {
             source => source,
         };
         let own = revived.iter().filter(|_| !holders.is_empty());
-        let chosen = ((agreed.generation, agreed.epoch), own.map(read).collect());
+        let chosen = (
+            CheckpointId::new(agreed.generation, agreed.epoch),
+            own.map(read).collect(),
+        );
         let chosen = Some(chosen);
         if let Some(asked) = self.requests.get_mut(&request) {
             let again = asked.chosen == chosen;
@@ -242,7 +246,7 @@ impl Restarts {
         let revival = Change::Revive(Revival {
             app,
             asker: (cx.me, request),
-            from: (agreed.generation, agreed.epoch),
+            from: CheckpointId::new(agreed.generation, agreed.epoch),
             age_ms,
             cut: (agreed.machine == cx.machine).then_some(agreed.index),
             console: if wish.attach { cx.me } else { HostId::NONE },
