@@ -1,7 +1,7 @@
-//! The daemon's clock: CLOCK_BOOTTIME, which goes on while the computer sleeps.
+//! The daemon's clock: CLOCK_BOOTTIME, which also runs while the computer sleeps.
 //!
-//! Leases are compared with it and the kernel enforces them on it (see `lease`), so there is no
-//! second clock in the daemon.
+//! Leases are compared with this clock, and the kernel enforces them on the same clock (see
+//! `lease`). The daemon has no second clock.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,8 +13,8 @@ pub fn now() -> Time {
     Time(time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000)
 }
 
-/// The time of day at the origin of [`now`], as it is known at this moment: milliseconds since 1970. For
-/// what people are told, and for times that hosts compare: nothing here depends on seconds.
+/// The time of day at the origin of [`now`], as known at this moment: milliseconds since 1970. For
+/// output to people, and for times that hosts compare. No decision depends on it to the second.
 pub fn origin_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let today = since.map_or(0, |since| since.as_millis() as u64);

@@ -1,4 +1,5 @@
-//! What the parts of the event loop share: who is ready, who has something to write, what came in.
+//! State that the parts of the event loop share: ready sources, sources with bytes to write, inputs
+//! of the state machine.
 
 use crate::{image::transfer::Helpers, net::queue::Room};
 use mio::{Interest, Registry, Token, event::Source as Register};
@@ -7,14 +8,15 @@ use std::{collections::VecDeque, io};
 use vm_machine::{ConnId, Input, Time};
 use vm_wire::{Tid, agreed::ExitStatus, task::Failed};
 
-/// Edge-triggered, so that only a local socket's interest is ever changed.
+/// The interest of most sources. They are edge-triggered, so only a local socket's interest is ever
+/// changed.
 const INTERESTS: Interest = Interest::READABLE.add(Interest::WRITABLE);
-/// Bits of a token that hold the place in its part's table.
+/// Bits of a token that hold the source's place in its part's table.
 const PLACE_BITS: u32 = 32;
-/// Kinds of sources.
+/// Number of kinds of sources.
 const PARTS: usize = 9;
 
-/// Something that can be ready: a fixed one, or a part of the daemon and a place in its table.
+/// A source of events: a fixed one, or an entry in the table of a part of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// A signal came.
@@ -25,7 +27,7 @@ pub enum Source {
     LocalListener,
     /// The TCP port.
     LinkListener,
-    /// A task, a console, or what has not said yet which.
+    /// The connection of a task, of a console, or of a peer that has not said yet which it is.
     Local(usize),
     /// A connection to another daemon.
     Link(usize),
@@ -38,7 +40,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// The token by which the system names it.
+    /// The token under which the source is registered with the system.
     pub fn token(self) -> Token {
         let (part, place) = self.split();
         Token(part << PLACE_BITS | place)
@@ -58,7 +60,7 @@ impl Source {
         }
     }
 
-    /// What [`Source::token`] named.
+    /// The source that [`Source::token`] named.
     pub fn from_token(token: Token) -> Source {
         let place = token.0 & ((1 << PLACE_BITS) - 1);
         match token.0 >> PLACE_BITS {
@@ -75,16 +77,16 @@ impl Source {
     }
 }
 
-/// Sources that are ready, each once, in the order in which they became so.
+/// Sources that are ready, each once, in the order in which they became ready.
 #[derive(Debug, Default)]
 pub struct Ready {
     queue: VecDeque<Source>,
-    /// By part and place: whether it is in the queue.
+    /// By part and place: whether the source is in the queue.
     queued: [Vec<bool>; PARTS],
 }
 
 impl Ready {
-    /// Puts a source at the end, unless it is in the queue.
+    /// Puts a source at the end of the queue, unless it is in the queue already.
     pub fn push(&mut self, source: Source) {
         let queued = self.queued(source);
         if !std::mem::replace(queued, true) {
@@ -114,33 +116,33 @@ impl Ready {
     }
 }
 
-/// The shared part of the event loop.
+/// The state that the parts of the event loop share.
 #[derive(Debug)]
 pub struct Context {
     registry: Registry,
-    /// Bytes that wait in all queues.
+    /// Bytes that wait in all send queues.
     pub room: Room,
-    /// What came in and the state machine has not seen yet.
+    /// Inputs that the state machine has not seen yet.
     pub inbox: VecDeque<Input>,
-    /// Who has something to be read, or may have.
+    /// Sources that have something to read, or may have.
     pub ready: Ready,
-    /// Who has something to be written that the socket may take.
+    /// Sources that have something to write and whose socket may take it.
     pub dirty: Vec<Source>,
-    /// Processes that have ended; what they sent before is still to be read.
+    /// Processes of tasks that have ended. What they sent before their end is still to be read.
     pub ended: Vec<(Tid, ExitStatus)>,
-    /// Children that have ended and are no task's process.
+    /// Children that have ended and are not the process of a task.
     pub strangers: Vec<(Pid, ExitStatus)>,
-    /// Starts the processes that carry images.
+    /// Starts the transfer processes.
     pub helpers: Helpers,
-    /// Processes that become tasks that were saved, or why there is none.
+    /// Results of restores: the process that becomes the task, or the reason why there is none.
     pub brought_back: Vec<(Tid, Result<Pid, Failed>)>,
-    /// When this turn began, or later.
+    /// A time between the start of this turn and now.
     pub now: Time,
     conns: u64,
 }
 
 impl Context {
-    /// Nothing is ready yet.
+    /// A context in which nothing is ready.
     pub fn new(registry: Registry, helpers: Helpers, now: Time) -> Context {
         Context {
             registry,
@@ -157,24 +159,25 @@ impl Context {
         }
     }
 
-    /// A number for a connection, never used before.
+    /// A new number for a connection.
     pub fn conn(&mut self) -> ConnId {
         self.conns += 1;
         ConnId(self.conns)
     }
 
-    /// From now on `socket` tells when it can be read or written.
+    /// Registers `socket`: its events report when it can be read or written.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn register(&self, socket: &mut impl Register, source: Source) -> io::Result<()> {
         self.registry.register(socket, source.token(), INTERESTS)
     }
 
-    /// From now on a `socket` that was only read tells, or tells no more, when it has room too.
+    /// Begins or ends events that report when `socket` has room for more bytes. The socket was
+    /// registered with [`Context::register_readable`].
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn await_room(
         &self,
         socket: &mut impl Register,
@@ -189,18 +192,18 @@ impl Context {
         self.registry.reregister(socket, source.token(), interests)
     }
 
-    /// It tells no more.
+    /// Ends the events of `socket`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn deregister(&self, socket: &mut impl Register) -> io::Result<()> {
         self.registry.deregister(socket)
     }
 
-    /// Like [`Context::register`], for what is only read.
+    /// Like [`Context::register`], for a socket or descriptor that is only read.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn register_readable(&self, socket: &mut impl Register, source: Source) -> io::Result<()> {
         self.registry
             .register(socket, source.token(), Interest::READABLE)

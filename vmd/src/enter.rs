@@ -1,4 +1,5 @@
-//! How a daemon becomes part of a machine: it founds one, or joins the one of another daemon.
+//! How a daemon becomes part of a machine: it founds a new machine, or joins the machine of another
+//! daemon.
 
 use crate::{
     clock,
@@ -37,13 +38,13 @@ pub struct Entry<'a> {
     pub secret: &'a Secret,
     /// Whether links are encrypted.
     pub mode: Mode,
-    /// Where the daemon listens for other daemons.
+    /// The listener's address for other daemons.
     pub listening: SocketAddr,
     /// The working folder of this host, if it has one.
     pub work_dir: Option<&'a String>,
-    /// Where checkpoints are.
+    /// The location of the checkpoint store.
     pub store: &'a StoreLocation,
-    /// Random; the machine tells by it two daemons of the same name apart.
+    /// A random number by which the machine tells apart two daemons of the same name.
     pub nonce: u64,
 }
 
@@ -51,21 +52,21 @@ pub struct Entry<'a> {
 pub struct Entered {
     /// The state machine.
     pub daemon: Daemon,
-    /// Its first outputs.
+    /// The first outputs of the state machine.
     pub outbox: Outbox,
     /// The machine.
     pub machine: MachineId,
     /// This host's number in it.
     pub host: HostId,
-    /// What the machine knows of this host.
+    /// The facts that the machine knows of this host.
     pub facts: HostFacts,
 }
 
 impl Entry<'_> {
-    /// Joins the machine that the command line names; else founds one.
+    /// Joins the machine that the command line names; without one, founds a machine.
     ///
     /// # Errors
-    /// Why that failed.
+    /// The reason why the daemon can neither join nor found.
     pub fn enter(&self) -> anyhow::Result<Entered> {
         match &self.args.join {
             None => self.found(),
@@ -123,9 +124,10 @@ impl Entry<'_> {
         })
     }
 
-    /// What the machine is told of this host, which the other daemon has `seen` at that address.
+    /// The facts of this host for the machine. `seen` is the address at which the other daemon has
+    /// seen this host.
     fn facts(&self, seen: Option<IpAddr>) -> anyhow::Result<HostFacts> {
-        // A loopback address leads each daemon to itself.
+        // A loopback address leads each daemon to its own computer.
         let seen = seen.filter(|seen| !seen.is_loopback());
         let seen = || seen.unwrap_or_else(|| address::best(self.listening));
         let args = self.args;

@@ -1,10 +1,11 @@
-//! Faults for tests, by name, in builds with debug assertions; elsewhere nothing of them is there.
+//! Faults for tests, by name. They exist only in builds with debug assertions.
 //!
-//! `VM_FAULT=link-cut` makes SIGUSR1 destroy all connections to other daemons, with what is in them.
+//! `VM_FAULT=link-cut` makes SIGUSR1 destroy all connections to other daemons, with the bytes in
+//! them.
 //!
-//! `VM_FAULT=POINT:ACTION` has this daemon, or the first process of its own
-//! that carries an image, do something bad at a named point, once. With `VM_FAULT_FROM=FILE` it passes
-//! the point unharmed until that file is there.
+//! `VM_FAULT=POINT:ACTION` makes this daemon, or the first of its transfer processes that reaches
+//! the point, carry out one harmful action at a named point, once. With `VM_FAULT_FROM=FILE` the
+//! process passes the point unharmed until that file exists.
 //!
 //! | point | is |
 //! |---|---|
@@ -56,13 +57,14 @@ const ENV_FAULT: &str = "VM_FAULT";
 /// Environment variable with the file that has to be there.
 const ENV_FROM: &str = "VM_FAULT_FROM";
 
-/// Whether the fault of that name is asked for.
+/// Whether the fault of that name is requested.
 pub fn is_on(name: &str) -> bool {
     let is = |fault: String| fault == name || fault.ends_with(":cut") && name == "link-cut";
     cfg!(debug_assertions) && std::env::var(ENV_FAULT).is_ok_and(is)
 }
 
-/// The first process at this point is to strike, and no other one of this daemon's.
+/// Passes the fault on to the first process that is started for this point; no other process of
+/// this daemon gets it.
 pub fn pass_on(command: &mut Command, point: &str) {
     static PASSED: AtomicBool = AtomicBool::new(false);
     command.env_remove(ENV_FAULT);
@@ -75,24 +77,24 @@ pub fn pass_on(command: &mut Command, point: &str) {
     }
 }
 
-/// What is left to be done by whoever asked.
+/// The part of an action that the caller has to carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strike {
-    /// Nothing.
+    /// The caller has nothing to do.
     None,
-    /// See the table.
+    /// End the task's process by SIGKILL.
     Task,
-    /// See the table: the coordinator's process gets that signal.
+    /// Send this signal to the coordinator's process.
     Coordinator(Signal),
-    /// See the table.
+    /// Change a byte of the image.
     Break,
-    /// See the table.
+    /// Destroy the connection that carries the image.
     Reset,
-    /// See the table.
+    /// Delay by this time.
     Delay(Duration),
 }
 
-/// The point and the action that are asked for.
+/// The point and the action of the environment variable.
 fn wanted() -> Option<&'static (String, String)> {
     static WANTED: OnceLock<Option<(String, String)>> = OnceLock::new();
     if !cfg!(debug_assertions) {
@@ -106,12 +108,13 @@ fn wanted() -> Option<&'static (String, String)> {
     WANTED.get_or_init(read).as_ref()
 }
 
-/// Whether nothing has to be awaited any more.
+/// Whether the file of [`ENV_FROM`] exists, or none is named.
 fn is_time() -> bool {
     std::env::var_os(ENV_FROM).is_none_or(|file| Path::new(&file).exists())
 }
 
-/// This frame is about to be sent to another daemon, or was received from one.
+/// The point of a frame that is about to be sent to another daemon (`send`), or was received from
+/// it (`receive`).
 pub fn at_frame(way: &str, frame: &Frame) -> Strike {
     if wanted().is_some()
         && frame.header.op == Op::Data
@@ -128,7 +131,7 @@ fn at_order(way: &str, order: &Order) -> Strike {
     at(&format!("{way}.{name}"))
 }
 
-/// This is that point of a process that carries an image, or of a thread that may wait.
+/// A point in a transfer process, or in a thread that may block. A delay is carried out here.
 pub fn at_carrier(point: &str) -> Strike {
     let strike = at(point);
     if let Strike::Delay(time) = strike {
@@ -137,7 +140,8 @@ pub fn at_carrier(point: &str) -> Strike {
     strike
 }
 
-/// This frame is about to be sent to a coordinator (`coordinator`), or came from one (`says`).
+/// The point of a frame that is about to be sent to a coordinator (`coordinator`), or came from it
+/// (`says`).
 pub fn at_mail(way: &str, frame: &Frame) -> Strike {
     if wanted().is_some()
         && frame.header.op == Op::Mail
@@ -155,7 +159,8 @@ pub fn at_mail(way: &str, frame: &Frame) -> Strike {
     Strike::None
 }
 
-/// This is that point.
+/// Carries out the action if `point` is the requested point and it is the first time; returns what
+/// is left for the caller.
 pub fn at(point: &str) -> Strike {
     static STRUCK: AtomicBool = AtomicBool::new(false);
     let action = match wanted() {

@@ -62,7 +62,8 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     };
     if args.detached {
-        // Before the daemon was ready somebody reads it; afterwards the log has it.
+        // Until the daemon is ready, the command that started it shows the error; later the log has
+        // it.
         let _ = detach::tell(Err(&error));
     } else {
         eprintln!("vmd: {error:#}");

@@ -1,4 +1,5 @@
-//! The life of a daemon: its folder, its log, its guardian, then the event loop until the end.
+//! The life of a daemon: it takes its folder, starts its log and its guardian, then runs the event
+//! loop until the end.
 
 use crate::{
     enter::{Entered, Entry},
@@ -27,11 +28,11 @@ use std::{
 use vm_bucket::CREDENTIALS;
 use vm_wire::place;
 
-/// Takes the folder, starts the daemon and runs it to its end. In the folder the secret and the log
-/// stay.
+/// Takes the folder, starts the daemon and runs it to its end. The secret and the log stay in the
+/// folder.
 ///
 /// # Errors
-/// Why the daemon could not start, or why it had to end, if not in order.
+/// The reason why the daemon could not start, or the reason of an end that was not orderly.
 pub fn serve(args: &Args, inherited: Inherited) -> anyhow::Result<()> {
     if args.detached {
         detach::leave_terminal()?;
@@ -58,7 +59,8 @@ pub fn serve(args: &Args, inherited: Inherited) -> anyhow::Result<()> {
     result
 }
 
-/// Says how the last daemon in the folder ended, where this one is started and in its log.
+/// Reports how the last daemon in the folder ended: to the command that starts this daemon, and in
+/// the log.
 fn tell_last_end(args: &Args, dir: &Dir) {
     if let Some(last) = dir.last_end() {
         log::warn!("{last}");
@@ -70,7 +72,8 @@ fn tell_last_end(args: &Args, dir: &Dir) {
     }
 }
 
-/// Leaves word for the next daemon in the folder: of an end in order where a log stays, too.
+/// Leaves a note for the next daemon in the folder. After an orderly end the note is written only
+/// if the log stays.
 fn note_end(args: &Args, dir: &Dir, ended: &anyhow::Result<String>) {
     match ended {
         Err(error) => dir.note_end(&format!("ended by itself: {error:#}")),
@@ -79,16 +82,17 @@ fn note_end(args: &Args, dir: &Dir, ended: &anyhow::Result<String>) {
     }
 }
 
-/// The folder of checkpoints: the one given; or, where the user has chosen the daemon's folder, one in
-/// that; else one that outlives logins, which hosts with a home in common share.
+/// The folder of checkpoints: the folder that the user gave; or, if the user chose the daemon's
+/// folder, a folder inside it; else a folder that outlives logins, which hosts with a shared home
+/// directory share.
 ///
 /// # Errors
-/// When it cannot be made.
+/// When the folder cannot be made.
 fn store_root(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<PathBuf> {
     if let Some(given) = &args.store {
         return std::path::absolute(given).context("--store");
     }
-    // The console names the folder also where that is the default.
+    // The console names the folder even if the folder is the default one.
     let chosen = folder(args) != folder_of(None);
     let state = || {
         let state_home = env::var_os(place::ENV_STATE_HOME);
@@ -102,7 +106,7 @@ fn store_root(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<PathBuf> {
         true => state.join(place::STORES_LOCAL).join(host),
         false => state.join(place::STORE),
     };
-    // The store itself makes only its last folder.
+    // The store makes only the last folder of its path.
     let above = root.parent().unwrap_or(&state);
     DirBuilder::new()
         .recursive(true)
@@ -120,7 +124,7 @@ fn folder(args: &Args) -> PathBuf {
     args.dir.clone().unwrap_or_else(|| folder_of(given()))
 }
 
-/// The folder of a daemon that is not told one, where [`place::ENV_DIR`] is `given`.
+/// The daemon's folder if the command line names none; `given` is the value of [`place::ENV_DIR`].
 fn folder_of(given: Option<OsString>) -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
     place::default_dir(given, env::var_os(place::ENV_RUNTIME_DIR), uid)
@@ -134,7 +138,7 @@ fn start_log(args: &Args, dir: &Dir) -> anyhow::Result<Log> {
     })
 }
 
-/// The machine's secret: handed over, in the file, or, for a founder, drawn.
+/// The machine's secret: handed over, read from the file, or, for a founder, random.
 fn secret(args: &Args, dir: &Dir) -> anyhow::Result<Secret> {
     if args.secret_stdin {
         return Secret::from_line(io::stdin());
@@ -158,7 +162,7 @@ fn secret(args: &Args, dir: &Dir) -> anyhow::Result<Secret> {
     Secret::create(&file)
 }
 
-/// Founds or joins a machine, and makes the event loop, which takes connections from then on.
+/// Founds or joins a machine, and makes the event loop, which accepts connections from then on.
 fn start(args: &Args, dir: &Dir, guardian: &Arc<Guardian>) -> anyhow::Result<EventLoop> {
     let probe = Probe::start()?;
     let name = args::host_name(args)?;
@@ -222,7 +226,7 @@ fn start(args: &Args, dir: &Dir, guardian: &Arc<Guardian>) -> anyhow::Result<Eve
     Ok(event_loop)
 }
 
-/// What the processes of tasks are started with.
+/// The spawner of this daemon, with everything that the processes of tasks start with.
 fn spawner(args: &Args, dir: &Dir, work_dir: Option<&String>, guardian: &Arc<Guardian>) -> Spawner {
     Spawner {
         socket: dir.socket(),
@@ -236,7 +240,7 @@ fn spawner(args: &Args, dir: &Dir, work_dir: Option<&String>, guardian: &Arc<Gua
 
 fn store_location(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<StoreLocation> {
     let root = store_root(args, dir, host)?;
-    // Helper processes are told it in their job.
+    // The root is part of the command line of helper processes, which is UTF-8.
     if root.to_str().is_none() {
         let root = root.display();
         bail!(
@@ -253,7 +257,7 @@ fn store_location(args: &Args, dir: &Dir, host: &str) -> anyhow::Result<StoreLoc
     })
 }
 
-/// Starts the thread that copies checkpoints to the store's bucket, if there is one.
+/// Starts the thread that copies checkpoints to the store's bucket, if the store has one.
 fn pusher(args: &Args, store: &StoreLocation) -> anyhow::Result<Option<Pusher>> {
     let Some(url) = &args.store_bucket else {
         return Ok(None);

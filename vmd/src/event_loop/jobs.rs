@@ -1,9 +1,10 @@
-//! Work that may wait for a disk, done by a thread beside the event loop.
+//! Threads for work that may wait for a disk, beside the event loop.
 //!
-//! Looking up a program touches file systems that may be far away; measuring hundreds of processes
-//! takes long; the commit of a checkpoint waits until it is on a disk; a checkpoint is looked at
-//! before it is restarted, and all of it read if that has failed. One thread does each of them, from
-//! a bounded queue; the answers come back through a channel, and the event loop is woken.
+//! The jobs are: to look up a program, because its file system may be far away; to measure what
+//! hundreds of processes use; to commit a checkpoint, which waits until the data is on a disk; and
+//! to inspect a checkpoint before a restart, or to read all of it if a restart has failed. Each
+//! kind of job has one thread with a bounded queue. Results come back through a channel, and the
+//! thread wakes the event loop.
 
 use crate::{
     fault,
@@ -31,7 +32,7 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// Jobs that may wait for one thread.
+/// Bound on the jobs that wait for one thread.
 const QUEUE_JOBS: usize = 8_192;
 
 enum Job {
@@ -52,7 +53,7 @@ enum Job {
     Forget(Tid),
 }
 
-/// The way to the threads and back.
+/// The queues of the job threads and the channel of their results.
 #[derive(Debug)]
 pub struct Jobs {
     find: SyncSender<Job>,
@@ -66,7 +67,7 @@ impl Jobs {
     /// Starts the threads.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn start(
         path: ProgramPath,
         store: StoreLocation,
@@ -93,7 +94,8 @@ impl Jobs {
         })
     }
 
-    /// Looks a program up. If the thread is far behind, the answer is a failure at once.
+    /// Looks up a program. If the thread's queue is full, the result is a failure, returned at
+    /// once.
     pub fn find(&self, question: u64, program: String, dir: Option<String>) -> Option<Input> {
         let job = Job::Find {
             question,
@@ -104,7 +106,7 @@ impl Jobs {
         Some(Input::ProgramFound(question, Err(failed)))
     }
 
-    /// Measures what tasks use. If the thread is far behind, nothing is known about them.
+    /// Measures what tasks use. If the thread's queue is full, an empty result is returned at once.
     pub fn measure(&self, question: u64, tasks: Vec<(Tid, u32)>) -> Option<Input> {
         match self.measure.try_send(Job::Measure { question, tasks }) {
             Ok(()) => None,
@@ -112,7 +114,7 @@ impl Jobs {
         }
     }
 
-    /// Commits a checkpoint. If the thread is far behind, it is not committed.
+    /// Commits a checkpoint. If the thread's queue is full, a failed commit is returned at once.
     pub fn commit(&self, checkpoint: Box<Checkpoint>) -> Option<Input> {
         let (app, epoch) = (checkpoint.agreed.app, checkpoint.agreed.epoch);
         let job = Job::Commit(checkpoint);
@@ -120,18 +122,20 @@ impl Jobs {
         Some(Input::Committed(Committed { app, epoch, result }))
     }
 
-    /// Removes what was written of a checkpoint. If the thread is far behind, it stays until the next
-    /// one is committed.
+    /// Removes the files of a checkpoint that was not committed. If the thread's queue is full, the
+    /// files stay until the next checkpoint is committed.
     pub fn drop_checkpoint(&self, app: Tid, id: CheckpointId) {
         let _ = self.commit.try_send(Job::Drop(app, id));
     }
 
-    /// Removes the image of a task that is suspended no more. If the thread is far behind, it stays.
+    /// Removes the image of a task that is no longer suspended. If the thread's queue is full, the
+    /// image stays.
     pub fn drop_suspended(&self, app: Tid, name: String) {
         let _ = self.commit.try_send(Job::DropSuspended(app, name));
     }
 
-    /// Reads what a checkpoint holds. If the thread is far behind, the answer is a failure at once.
+    /// Reads the contents of a checkpoint. If the thread's queue is full, a failure is returned at
+    /// once.
     pub fn load(&self, question: u64, look: CheckpointQuery) -> Option<Input> {
         let failed = refused(
             &self.load,
@@ -141,27 +145,28 @@ impl Jobs {
         Some(Input::Loaded(question, Err(failed)))
     }
 
-    /// Looks what is in the store of an application. If the thread is far behind, the answer is a failure
-    /// at once.
+    /// Reads the store inventory of an application. If the thread's queue is full, a failure is
+    /// returned at once.
     pub fn stock(&self, question: u64, look: CheckpointQuery) -> Option<Input> {
         let failed = refused(&self.load, Job::Stock(question, look), "look at its store")?;
         Some(Input::Stocked(question, Err(failed)))
     }
 
-    /// Removes all checkpoints of an application. If the thread is far behind, they stay.
+    /// Removes all checkpoints of an application. If the thread's queue is full, the checkpoints
+    /// stay.
     pub fn forget(&self, app: Tid) {
         if self.commit.try_send(Job::Forget(app)).is_err() {
             log::warn!("the daemon waits for a disk: the checkpoints of {app} stay in its store");
         }
     }
 
-    /// The next answer that is there.
+    /// The next result of a job, if one has come.
     pub fn answer(&self) -> Option<Input> {
         self.answers.try_recv().ok()
     }
 }
 
-/// Gives a job to a thread. Why not, if that is far behind.
+/// Gives a job to a thread. Returns the failure if the thread's queue is full.
 fn refused(thread: &SyncSender<Job>, job: Job, what: &str) -> Option<Failed> {
     thread.try_send(job).err()?;
     let text = format!("the daemon waits for a disk and cannot {what} now");
@@ -207,7 +212,7 @@ fn work(
             .map_err(io::Error::other)
             .and_then(|()| waker.wake());
         if woken.is_err() {
-            // The event loop is gone.
+            // The event loop has ended.
             return;
         }
     }

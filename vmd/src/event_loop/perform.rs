@@ -1,5 +1,5 @@
-//! What the state machine wants, as system calls: each output is handed to the part that carries it
-//! out.
+//! Carries out the outputs of the state machine: each output becomes a call of the module that
+//! makes the system calls.
 
 use crate::{
     event_loop::shell::EventLoop,
@@ -98,7 +98,8 @@ impl EventLoop {
         }
     }
 
-    /// Carries out a step of a task that leaves this host, arrives at it, or stands here.
+    /// Carries out a step of the move of a task that leaves this host, arrives at it, or is frozen
+    /// on it.
     fn perform_move(&mut self, output: Output) {
         match output {
             Output::Copy {
@@ -155,7 +156,7 @@ impl EventLoop {
         }
     }
 
-    /// Carries out a step of one image on its way into a store, or out of it.
+    /// Carries out a step of one image that is written to a store or read from it.
     fn perform_part(&mut self, output: Output) {
         let context = &mut self.context;
         match output {
@@ -280,8 +281,8 @@ impl EventLoop {
         self.context.inbox.extend(reply);
     }
 
-    /// The kernel's timer and the guardian learn when the lease ends. A daemon whose timer cannot be set
-    /// has to end: nothing would end its tasks in time.
+    /// Tells the kernel's timer and the guardian when the lease ends. If the timer cannot be set,
+    /// the daemon ends: nothing else would end its tasks in time.
     fn set_lease(&mut self, end: Option<Time>) {
         self.guardian.note_lease(end);
         if let Err(error) = self.lease.set(end) {
@@ -290,7 +291,8 @@ impl EventLoop {
         }
     }
 
-    /// Opens the way of a task's image to another host; with pre-copy, the task begins to write.
+    /// Opens the connection for a task's image to another host. With pre-copy, the task begins to
+    /// write.
     fn open_move(&mut self, tid: Tid, to: (&str, u64), way: MoveWay, folders: Option<Folders>) {
         let context = &mut self.context;
         self.moves.open(tid, to, folders, context);
@@ -306,7 +308,7 @@ impl EventLoop {
             .freeze(tid, way, locals, processes, &mut self.context);
     }
 
-    /// A task that arrived runs from now on: it belongs to this host.
+    /// Resumes a task that has arrived: the task belongs to this host now.
     fn begin(&mut self, tid: Tid, generation: u32, raw: bool) {
         fault::at("begin");
         self.processes.begin(tid, raw);
@@ -328,14 +330,15 @@ impl EventLoop {
     }
 }
 
-/// Logs what a task without a console has written, line by line.
+/// Logs, line by line, what a task without a console has written.
 fn log_output(tid: Tid, stream: u8, bytes: &[u8]) {
     for line in String::from_utf8_lossy(bytes).lines() {
         log::info!(target: "task", "{tid} {stream}> {line}");
     }
 }
 
-/// All bytes are read only to `verify`; else lengths are compared.
+/// The query for a checkpoint. With `verify` the store reads all bytes; without it, the store
+/// compares lengths.
 fn query(app: Tid, from: Option<CheckpointId>, verify: bool) -> CheckpointQuery {
     let depth = match verify {
         true => Depth::Hashes,

@@ -1,21 +1,21 @@
-//! What comes in during one turn: frames, images, reports of tasks, signals, answers of threads.
+//! The input of one turn: frames, images, reports of tasks, signals, results of threads.
 
 use crate::{clock, context::Source, event_loop::shell::EventLoop, process::signals};
 use std::time::Duration;
 use vm_machine::{Input, Time};
 use vm_wire::limits;
 
-/// How long a turn reads before it writes.
+/// Time that a turn may spend on reading before it writes.
 const READ_TIME: Duration = Duration::from_micros(500);
-/// Reports of one task that are read in a row.
+/// Bound on the reports of one task that are read in a row.
 const REPORTS: u32 = 16;
-/// So many times the user has to ask before the daemon ends without its farewells.
+/// Number of stop signals after which the daemon ends without its farewells.
 const STOPS: u32 = 3;
 
 impl EventLoop {
-    /// Reads from those that are ready, a share from each in turn.
+    /// Reads from the sources that are ready, a share from each in turn.
     pub(super) fn read(&mut self, start: Time) {
-        // First, since what was started may have sent something already.
+        // Starters come first: a process that was just started may have sent something already.
         self.hear_starters();
         while let Some(source) = self.context.ready.pop() {
             let context = &mut self.context;
@@ -62,7 +62,7 @@ impl EventLoop {
         }
     }
 
-    /// Connections that bring images have come.
+    /// Hands over new connections that bring images.
     fn take_images(&mut self) {
         for (ticket, socket) in self.links.take_images() {
             let (locals, processes) = (&mut self.locals, &mut self.processes);
@@ -76,7 +76,7 @@ impl EventLoop {
         }
     }
 
-    /// Daemons want to join.
+    /// Hands over the requests of daemons that want to join.
     fn take_joins(&mut self) {
         for asked in self.links.take_joins() {
             let (daemon, links) = (&self.daemon, &mut self.links);
@@ -84,7 +84,7 @@ impl EventLoop {
         }
     }
 
-    /// A task reports what became of its orders. Returns whether there may be more.
+    /// Reads a task's reports on its orders. Returns whether there may be more.
     fn hear_reports(&mut self, place: usize) -> bool {
         for _ in 0..REPORTS {
             match self.locals.interrupts.read(place) {
@@ -113,15 +113,16 @@ impl EventLoop {
             self.heed_stop(signal);
         }
         for signal in asked.noted {
-            // Once each: they may come from a timer.
+            // Each signal is logged once: a timer may send it again and again.
             if self.noted.insert(signal) {
                 log::warn!("{} came, which means nothing here", signals::name(signal));
             }
         }
     }
 
-    /// A signal asks the daemon to end. Batch systems send several at one time, to a process and to
-    /// its group, or with one by a terminal: those count as one.
+    /// Handles a signal that asks the daemon to end. A batch system sends several such signals at
+    /// one time, to a process and to its group; so may a terminal. Signals that come close together
+    /// count as one.
     fn heed_stop(&mut self, signal: i32) {
         let now = self.context.now;
         if let Some(last) = self.stop_at
@@ -138,7 +139,7 @@ impl EventLoop {
         self.context.inbox.push_back(Input::Stop);
     }
 
-    /// Takes in which processes were started.
+    /// Takes the results of the threads that start processes.
     fn hear_starters(&mut self) {
         let carriers = self.moves.take_started(&self.processes, &mut self.context);
         let tasks = self.processes.take_started(&mut self.context);
@@ -149,7 +150,7 @@ impl EventLoop {
         }
     }
 
-    /// Waits for children that have ended, for the next ones in the next turn.
+    /// Waits for some of the children that have ended; the others are waited for in the next turn.
     fn reap(&mut self) {
         let (coordinators, context) = (&mut self.coordinators, &mut self.context);
         self.reaps_on = self.processes.reap_some(coordinators, context);

@@ -1,11 +1,11 @@
 //! The event loop: readiness in, system calls out.
 //!
-//! A turn: wait; read a share from each that is ready, and let the state machine make one step for
-//! each thing that came in; carry out what it wants; write everything that waits; tell it what was
-//! lost. All sockets are edge-triggered and their interests hardly ever change, so a turn that
-//! forwards one frame costs one wait, one read and one write. Reading ends after half a
-//! millisecond: the rest has its turn after what is to be written. Nothing here waits but the one
-//! wait, and nothing touches a disk.
+//! A turn has five steps: wait for readiness; read a share from each ready source, and give each
+//! input to the state machine; carry out its outputs; write the send queues; tell the state machine
+//! which chunks were lost. All sockets are edge-triggered and their interests hardly ever change,
+//! so a turn that forwards one frame costs one wait, one read and one write. Reading ends after
+//! half a millisecond; the rest is read after the queues are written. No step but the wait blocks,
+//! and no step touches a disk.
 
 use crate::{
     clock,
@@ -34,38 +34,38 @@ use std::{
 };
 use vm_machine::{Daemon, Input, Outbox, Time};
 
-/// Events that one wait returns at most.
+/// Bound on the events that one wait returns.
 const EVENTS: usize = 256;
-/// The wait ends at the latest then, whatever the deadlines say.
+/// Bound on one wait, whatever the deadlines are.
 const WAIT_MAX: Duration = Duration::from_secs(1);
-/// How long the end of the daemon waits until what it has to say is written.
+/// Bound on the time in which a daemon that ends writes its last frames.
 const FAREWELL_TIME: Duration = Duration::from_millis(300);
 
-/// What the event loop starts with.
+/// The parts that the event loop starts with.
 pub struct Parts {
-    /// The state machine, and what it wanted at its birth.
+    /// The state machine.
     pub daemon: Daemon,
-    /// See [`Parts::daemon`].
+    /// The first outputs of the state machine.
     pub outbox: Outbox,
-    /// Who this daemon is to others.
+    /// The identity of this daemon in its machine.
     pub identity: Identity,
-    /// How it gets into its machine.
+    /// The state of this daemon's entry into its machine.
     pub arrival: Arrival,
-    /// The port of other daemons.
+    /// The listener for other daemons.
     pub link_listener: TcpListener,
-    /// The socket of tasks and consoles.
+    /// The listener for tasks and consoles.
     pub local_listener: UnixListener,
-    /// What tasks are started with.
+    /// Starts the processes of tasks.
     pub spawner: Spawner,
-    /// Where programs are.
+    /// The folders in which programs are looked up.
     pub path: ProgramPath,
-    /// Where checkpoints are.
+    /// The location of the checkpoint store.
     pub store: store::StoreLocation,
-    /// What copies checkpoints to the store's bucket, if it has one.
+    /// The thread that copies checkpoints to the store's bucket, if the store has one.
     pub pusher: Option<Pusher>,
 }
 
-/// The daemon at work.
+/// The running daemon.
 pub struct EventLoop {
     pub(super) poll: Poll,
     pub(super) context: Context,
@@ -84,24 +84,24 @@ pub struct EventLoop {
     pub(super) lease: LeaseTimer,
     pub(super) guardian: Arc<Guardian>,
     pub(super) waker: Arc<Waker>,
-    /// Sockets of tasks and consoles that were made again.
+    /// Channel for listeners of tasks and consoles that replace one whose file was removed.
     pub(super) doors: (Sender<UnixListener>, Receiver<UnixListener>),
     pub(super) turns: Turns,
     pub(super) stops: u32,
-    /// When the last of these signals came that counted.
+    /// When the last stop signal came that counted as a signal of its own.
     pub(super) stop_at: Option<Time>,
-    /// Signals that mean nothing and were logged.
+    /// Signals without a meaning for the daemon that were logged already.
     pub(super) noted: BTreeSet<i32>,
-    /// Whether more children may have ended than were waited for.
+    /// Whether children may have ended that were not waited for yet.
     pub(super) reaps_on: bool,
     pub(super) ended: Option<Result<String, String>>,
 }
 
 impl EventLoop {
-    /// Puts the parts together.
+    /// Puts the parts together, and starts the threads and timers.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(parts: Parts) -> anyhow::Result<EventLoop> {
         let poll = Poll::new().context("no epoll")?;
         let registry = poll.registry().try_clone().context("no epoll")?;
@@ -146,19 +146,21 @@ impl EventLoop {
         })
     }
 
-    /// Where a socket of tasks and consoles goes that was made in the place of one that is gone.
+    /// Returns the function that gives the event loop a new listener for tasks and consoles, after
+    /// the old socket's file was removed.
     pub fn doors(&self) -> impl Fn(UnixListener) + Send + 'static {
         let (doors, waker) = (self.doors.0.clone(), Arc::clone(&self.waker));
         move |listener| {
-            // Nobody hears it any more when the daemon ends; who is not woken looks a little later.
+            // A daemon that ends takes no listener any more. If the wake fails, the loop takes the
+            // listener at its next turn.
             let _ = doors.send(listener).is_ok_and(|()| waker.wake().is_ok());
         }
     }
 
-    /// Works until the daemon ends; returns why it did.
+    /// Runs until the daemon ends; returns the reason of an orderly end.
     ///
     /// # Errors
-    /// Why the daemon had to end, if not in order.
+    /// The reason of an end that was not orderly.
     pub fn run(mut self) -> anyhow::Result<String> {
         let result = self.work();
         self.processes.kill_all();
@@ -195,7 +197,7 @@ impl EventLoop {
         }
     }
 
-    /// Waits for events, or until something is due.
+    /// Waits for events, or until the next deadline.
     fn wait(&mut self, events: &mut Events) -> anyhow::Result<()> {
         let busy = !self.context.ready.is_empty()
             || !self.context.dirty.is_empty()
@@ -229,7 +231,7 @@ impl EventLoop {
                 }
                 _ => {}
             }
-            // A process's input is written when it is served.
+            // Input for a process is written when its source is served.
             let writes = matches!(source, Source::Process(_) | Source::Coordinator(_));
             if event.is_readable() || closed || writes {
                 self.context.ready.push(source);
@@ -237,7 +239,7 @@ impl EventLoop {
         }
     }
 
-    /// What is due by the clock.
+    /// Does the work that is due by the clock.
     fn tick(&mut self) {
         self.context.now = clock::now();
         let now = self.context.now;
@@ -250,7 +252,8 @@ impl EventLoop {
         self.processes.tick(&self.coordinators, &mut self.context);
         self.moves.tick(&self.processes, &mut self.context);
         self.step_all();
-        // Last, so that all that a process sent before its end comes before it.
+        // Ends come last, so that everything that a process sent before its end is handled before
+        // it.
         for (tid, status) in std::mem::take(&mut self.context.ended) {
             self.locals.drain(tid, &mut self.context);
             self.consoles.detach(tid);
@@ -261,7 +264,7 @@ impl EventLoop {
         self.step_all();
     }
 
-    /// Writes what waits, and tells the state machine what became of it.
+    /// Writes the send queues, and tells the state machine which chunks were lost.
     fn settle(&mut self) {
         self.consoles
             .release(&mut self.processes, &mut self.locals, &mut self.context);
@@ -272,7 +275,8 @@ impl EventLoop {
     }
 
     fn flush_all(&mut self) {
-        // Those that have more mark themselves again. The list is put back for its room.
+        // A source that has more to write marks itself again. The emptied list is put back to keep
+        // its allocation.
         let mut dirty = std::mem::take(&mut self.context.dirty);
         for source in dirty.drain(..) {
             match source {
@@ -285,7 +289,7 @@ impl EventLoop {
         self.context.dirty = dirty;
     }
 
-    /// Lets the state machine see what came in, and does what it wants.
+    /// Gives each input to the state machine and carries out its outputs.
     pub(super) fn step_all(&mut self) {
         while let Some(input) = self.context.inbox.pop_front() {
             self.daemon.step(self.context.now, input, &mut self.outbox);
@@ -299,7 +303,8 @@ impl EventLoop {
         }
     }
 
-    /// Ends the tasks, and gives others a moment to take what is written for them.
+    /// Ends the tasks, and gives other daemons, tasks and consoles a moment to take their last
+    /// frames.
     fn say_farewell(&mut self, events: &mut Events) -> anyhow::Result<()> {
         self.settle();
         self.processes.kill_all();
@@ -311,7 +316,8 @@ impl EventLoop {
             self.context.now = clock::now();
             self.note_events(events);
             while let Some(source) = self.context.ready.pop() {
-                // The other ends of links close theirs; nobody else is heard any more.
+                // Links are still read until the other daemon has closed them; nothing else is read
+                // any more.
                 if let Source::Link(place) = source {
                     while self.links.serve(place, &mut self.context) {}
                 }
@@ -322,7 +328,7 @@ impl EventLoop {
     }
 }
 
-/// Waits for events so long at most; a signal ends the wait, too.
+/// Waits for events for at most `time`. A signal ends the wait, too.
 fn poll(poll: &mut Poll, events: &mut Events, time: Duration) -> anyhow::Result<()> {
     match poll.poll(events, Some(time)) {
         Err(error) if error.kind() != std::io::ErrorKind::Interrupted => {

@@ -1,13 +1,13 @@
-//! How long the turns of the event loop take: a daemon that promises no turn above a millisecond
-//! has to measure it.
+//! Measures the turns of the event loop. The daemon promises that no turn takes longer than a
+//! millisecond; these figures show whether it keeps the promise.
 
 use std::{fmt, time::Duration};
 use vm_machine::Time;
 
-/// No turn of the loop shall take longer.
+/// Bound on the length of one turn. A longer turn is counted and logged.
 pub const TURN_MAX: Duration = Duration::from_millis(1);
 
-/// The turns so far.
+/// Number and lengths of the turns so far.
 #[derive(Debug, Default)]
 pub struct Turns {
     count: u64,
@@ -16,7 +16,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// A turn from `start` to `end` is over.
+    /// Counts a turn that began at `start` and ended at `end`.
     pub fn add(&mut self, start: Time, end: Time) {
         let length = end.since(start);
         self.count += 1;

@@ -1,32 +1,32 @@
-//! The way from a console's keyboard to a task's standard input.
+//! The flow from a console's keyboard to a task's standard input.
 //!
-//! A console sends what is typed, or what its own input is redirected from, as fast as it can; the
-//! task reads when it likes. So that nothing piles up here, the console is not read while much
-//! waits for the task.
+//! A console sends typed or redirected input as fast as it can; the task reads at its own pace. To
+//! bound the bytes in the daemon, the daemon does not read from the console while many bytes wait
+//! for the task.
 
 use crate::{context::Context, local::locals::Locals, process::processes::Processes};
 use std::collections::BTreeMap;
 use vm_machine::ConnId;
 use vm_wire::Tid;
 
-/// Above so many bytes that wait for a task its console is not read.
+/// The daemon does not read from a console while more than this number of bytes wait for its task.
 const TYPED_FULL: usize = 256 * 1024;
 
 /// Which console feeds which task.
 #[derive(Debug, Default)]
 pub struct Consoles {
     feeds: BTreeMap<Tid, ConnId>,
-    /// Those that are not read now.
+    /// Consoles that the daemon does not read from at present.
     held: BTreeMap<Tid, ConnId>,
 }
 
 impl Consoles {
-    /// From now on `conn` feeds `tid`.
+    /// From now on the console `conn` feeds the task `tid`.
     pub fn attach(&mut self, conn: ConnId, tid: Tid) {
         self.feeds.insert(tid, conn);
     }
 
-    /// Bytes for a task's standard input; none: its end.
+    /// Passes bytes to a task's standard input. No bytes mean the end of the input.
     pub fn type_in(
         &mut self,
         tid: Tid,
@@ -44,7 +44,7 @@ impl Consoles {
         }
     }
 
-    /// Reads those consoles again whose tasks have read, or are gone.
+    /// Reads again from the consoles whose tasks have read enough, or have ended.
     pub fn release(
         &mut self,
         processes: &mut Processes,
@@ -60,7 +60,7 @@ impl Consoles {
         });
     }
 
-    /// The task has ended.
+    /// Forgets the console of a task that has ended.
     pub fn detach(&mut self, tid: Tid) {
         self.feeds.remove(&tid);
     }

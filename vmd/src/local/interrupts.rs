@@ -1,8 +1,8 @@
-//! The interrupt sockets of this host's tasks: orders to a task as a process, and what it reports
+//! The interrupt sockets of this host's tasks: orders to the process of a task, and its reports
 //! ([`vm_wire::interrupt`]).
 //!
-//! An order is followed by the nudge, a signal, for a task that computes. What a task reports is
-//! read here; a report that makes no sense is logged, and nothing else happens.
+//! After an order the daemon sends a signal, which interrupts a task that computes. A report that
+//! cannot be decoded is logged and otherwise ignored.
 
 use crate::context::{Context, Source};
 use mio::unix::SourceFd;
@@ -22,24 +22,24 @@ use vm_wire::{
 struct Interrupt {
     tid: Tid,
     socket: OwnedFd,
-    /// Number of the last order that came with a descriptor for an image.
+    /// Number of the last order that carried a descriptor for an image.
     image: u64,
 }
 
-/// All of them.
+/// The interrupt sockets of all tasks of this host.
 #[derive(Debug, Default)]
 pub struct Interrupts {
     table: Slab<Interrupt>,
     tasks: HashMap<Tid, usize>,
-    /// Number of the last order.
+    /// Number of the last order to any task.
     orders: u64,
 }
 
 impl Interrupts {
-    /// Our end of a task's interrupt socket; takes the place of an older one.
+    /// Adds the daemon's end of a task's interrupt socket. An older socket of the task is replaced.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn add(&mut self, tid: Tid, socket: OwnedFd, context: &Context) -> io::Result<()> {
         self.remove(tid);
         let entry = self.table.vacant_entry();
@@ -54,18 +54,18 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Closes it: the task ends.
+    /// Closes the interrupt socket of a task that ends.
     pub fn remove(&mut self, tid: Tid) {
         if let Some(place) = self.tasks.remove(&tid) {
             self.table.remove(place);
         }
     }
 
-    /// Sends an order, with folders if it is [`Order::Copy`] and there are some, and with a descriptor
-    /// if it needs one.
+    /// Sends an order: with folders if the order is [`Order::Copy`] and folders are given, and with
+    /// a descriptor if the order needs one.
     ///
     /// # Errors
-    /// What the system says; not found if the task has no such socket.
+    /// What the system says; `NotFound` if the task has no interrupt socket.
     pub fn order(
         &mut self,
         tid: Tid,
@@ -101,8 +101,8 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Reads one report of the task at `place`; `None`: there is none. `Some(None)` is one that says
-    /// nothing: of an image that was given up since, or without sense.
+    /// Reads one report of the task at `place`. `None`: there is no report. `Some(None)`: the
+    /// report is to be ignored, because it is about an abandoned image or cannot be decoded.
     pub fn read(&mut self, place: usize) -> Option<Option<(Tid, Report<String>)>> {
         let interrupt = self.table.get(place)?;
         let mut packet = [0; REPORT_MAX];
@@ -119,7 +119,8 @@ impl Interrupts {
                     });
                 }
                 Err(Errno::INTR) => {}
-                // Nothing more, or the end, which its process tells.
+                // Either there is no report, or the other end is closed; the end of the process is
+                // reported elsewhere.
                 Ok(_) | Err(_) => return None,
             }
         }

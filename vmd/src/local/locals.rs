@@ -1,12 +1,13 @@
-//! The UNIX socket: tasks and consoles of this host.
+//! The UNIX socket for tasks and consoles of this host.
 //!
-//! Who connects is a stranger: its user is checked at once, and its first frame has to come soon.
-//! That frame says what it is: `Enrol` a task to be, `ConsoleRequest` a console. A task to be waits
-//! until the daemon has decided; then the connection is the task's data socket, and the descriptor
-//! of its interrupt socket goes to it together with the Welcome.
+//! A new connection is a stranger: the user at its other end is checked at once, and its first
+//! frame must come soon. That frame says what it is: `Enrol` comes from a process that wants to
+//! become a task, `ConsoleRequest` from a console. The process waits until the daemon has decided;
+//! then the connection becomes the task's data socket, and the descriptor of its interrupt socket
+//! goes to it together with the Welcome.
 //!
-//! A connection that brings what is no frame, or a frame that its kind may not send, is closed,
-//! logged and counted; nothing else happens.
+//! A connection that sends bytes that are no frame, or a frame that its kind may not send, is
+//! closed, logged and counted; nothing else happens.
 
 use crate::{
     context::{Context, Source},
@@ -37,24 +38,24 @@ use vm_wire::{
     task::{Enrol, FailKind, Failed},
 };
 
-/// Connections that are accepted in one turn.
+/// Bound on the connections that are accepted in one turn.
 const ACCEPT_BATCH: usize = 64;
-/// Shares of a socket that are read at most when its task has ended.
+/// Bound on the shares that are read from a socket whose task has ended.
 const DRAIN_SHARES: usize = 64;
-/// Above so many bytes that wait for a console the daemon sends no more output there.
+/// The daemon sends no more output to a console for which more than this number of bytes wait.
 const CONSOLE_FULL: usize = 512 * 1024;
 
-/// What is at the other end.
+/// The peer at the other end of a connection.
 #[derive(Debug)]
 enum Kind {
-    /// It has said nothing yet.
+    /// The peer has sent no frame yet.
     Stranger,
-    /// It wants to be a task.
+    /// A process that wants to become a task.
     Enrolling,
     /// A task.
     Task { tid: Tid },
-    /// A console. While `paused` nothing is read from it; while `full` the daemon was asked to
-    /// send no output.
+    /// A console. While `paused`, the daemon reads nothing from it. `full` means that the state
+    /// machine was asked to send it no output.
     Console { paused: bool, full: bool },
 }
 
@@ -65,10 +66,11 @@ struct Local {
     reader: FrameReader,
     queue: FrameQueue,
     kind: Kind,
-    /// The other end has closed: what is left to read ends with an end of file.
+    /// The other end has closed. The bytes that it sent before are still read, up to the end of
+    /// file.
     closed: bool,
     dirty: bool,
-    /// The socket was full: the system tells when it has room again.
+    /// The socket was full, and the system was asked to report when it has room again.
     awaits_room: bool,
 }
 
@@ -80,25 +82,25 @@ pub struct Locals {
     table: Slab<Local>,
     tasks: HashMap<Tid, usize>,
     others: HashMap<ConnId, usize>,
-    /// Strangers, in the order in which their time is up.
+    /// Strangers, in the order of their deadlines.
     waiting: VecDeque<(Time, ConnId)>,
     strangers: usize,
     consoles: usize,
-    /// The listener is ready, but there are enough strangers.
+    /// The listener is ready, but the number of strangers is at its bound.
     full: bool,
-    /// Connections whose queues had to drop chunks.
+    /// Connections whose queues have dropped chunks.
     lossy: Vec<usize>,
-    /// Connections that were closed for what they sent.
+    /// Number of connections that were closed because they broke the protocol.
     offences: u64,
     /// The interrupt sockets of the tasks.
     pub interrupts: Interrupts,
 }
 
 impl Locals {
-    /// Takes connections from `listener`.
+    /// A table without connections, with `listener` registered.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(listener: std::os::unix::net::UnixListener, context: &Context) -> io::Result<Self> {
         let mut listener = UnixListener::from_std(listener);
         context.register_readable(&mut listener, Source::LocalListener)?;
@@ -118,7 +120,7 @@ impl Locals {
         })
     }
 
-    /// From now on connections are taken from this socket, in the place of one whose name is gone.
+    /// Replaces the listener, after the file of the old socket was removed.
     pub fn listen(&mut self, listener: std::os::unix::net::UnixListener, context: &mut Context) {
         let mut listener = UnixListener::from_std(listener);
         match context.register_readable(&mut listener, Source::LocalListener) {
@@ -128,7 +130,7 @@ impl Locals {
         context.ready.push(Source::LocalListener);
     }
 
-    /// Accepts who waits. Returns whether there may be more.
+    /// Accepts waiting connections. Returns whether there may be more.
     pub fn accept(&mut self, context: &mut Context) -> bool {
         for _ in 0..ACCEPT_BATCH {
             if self.strangers >= STRANGERS_MAX {
@@ -142,7 +144,7 @@ impl Locals {
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                // The system says so before it looks whether anybody waits.
+                // The system returns this error before it looks whether a connection waits.
                 Err(error) if Spare::is_exhausted(&error) => {
                     if self.refuse_one().is_err() {
                         return false;
@@ -157,14 +159,14 @@ impl Locals {
         true
     }
 
-    /// There is no descriptor left for who waits: says so and closes.
+    /// Refuses a waiting connection, because no descriptor is left: sends the reason and closes.
     fn refuse_one(&mut self) -> io::Result<()> {
         let listener = &self.listener;
         self.spare.lend(|| {
             let (mut socket, _) = listener.accept()?;
             let text = "the daemon has reached its limit of open files; end some tasks, or raise \
                         it (ulimit -n) and start the daemon again";
-            // It gets the answer or the end of file; there is no more to do.
+            // The peer gets the reply or the end of file; the daemon can do no more.
             let _ = socket.write(&bytes_of(&refusal(text)));
             Ok(())
         })
@@ -199,7 +201,7 @@ impl Locals {
         Ok(())
     }
 
-    /// An event: the connection at `place` can be read, or written.
+    /// Handles an event: the connection at `place` can be read, or written.
     pub fn wake(&mut self, place: usize, closed: bool, context: &mut Context) {
         if let Some(local) = self.table.get_mut(place) {
             local.closed |= closed;
@@ -217,7 +219,8 @@ impl Locals {
             let Some(local) = self.table.get_mut(place) else {
                 return false;
             };
-            // What a console that is gone has left is read in any case: its end comes after it.
+            // The last frames of a console that has closed are read even while it is paused: its
+            // end comes after them.
             if matches!(local.kind, Kind::Console { paused: true, .. }) && !local.closed {
                 return false;
             }
@@ -243,9 +246,9 @@ impl Locals {
         }
     }
 
-    /// A task's process has ended: reads what it sent before.
+    /// Reads what a task sent before its process ended.
     pub fn drain(&mut self, tid: Tid, context: &mut Context) {
-        // There is an end to it: the system holds but a few shares of a socket.
+        // The loop ends: the system holds only a few shares of a socket.
         for _ in 0..DRAIN_SHARES {
             match self.tasks.get(&tid).copied() {
                 Some(place) if self.serve(place, context) => {}
@@ -274,7 +277,7 @@ impl Locals {
         Ok(())
     }
 
-    /// The first frame of a connection.
+    /// Handles the first frame of a connection.
     fn introduce(
         &mut self,
         place: usize,
@@ -297,7 +300,7 @@ impl Locals {
             }
             Op::ConsoleRequest if self.consoles >= CONSOLES_MAX => {
                 let text = format!("{CONSOLES_MAX} consoles are open on this daemon, its limit");
-                // It gets the answer or the end of file; there is no more to do.
+                // The console gets the reply or the end of file; the daemon can do no more.
                 let _ = local.socket.write(&bytes_of(&refusal(&text)));
                 bail!("{text}");
             }
@@ -341,7 +344,7 @@ impl Locals {
                 context.inbox.push_back(Input::ConnGone(local.id));
             }
             Kind::Task { tid } => {
-                // A task's new data socket may be there already.
+                // A new data socket of the task may be in the table already.
                 if self.tasks.get(&tid) == Some(&place) {
                     self.tasks.remove(&tid);
                     self.interrupts.remove(tid);
@@ -351,8 +354,8 @@ impl Locals {
         }
     }
 
-    /// The connection becomes the data socket of `tid`; `frame` is its Welcome, with which the socket
-    /// of its application's coordinator may go.
+    /// Makes the connection the data socket of `tid`. `frame` is its Welcome; the socket of its
+    /// application's coordinator may go with it.
     pub fn welcome(
         &mut self,
         conn: ConnId,
@@ -374,7 +377,7 @@ impl Locals {
                     self.close(before, context);
                 }
                 if let Err(error) = self.interrupts.add(tid, interrupt, context) {
-                    // It runs, but cannot be moved.
+                    // The task runs, but cannot be moved.
                     log::warn!("the interrupt socket of {tid} cannot be watched: {error}");
                 }
             }
@@ -386,10 +389,10 @@ impl Locals {
         }
     }
 
-    /// The data socket of a task that was brought back here.
+    /// Adds the data socket of a task that was restored on this host.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn add_task(&mut self, tid: Tid, socket: OwnedFd, context: &mut Context) -> io::Result<()> {
         let mut socket = UnixStream::from_std(socket.into());
         let entry = self.table.vacant_entry();
@@ -411,7 +414,7 @@ impl Locals {
         Ok(())
     }
 
-    /// The task is another host's, or none of this one's: closes its sockets and says nothing.
+    /// Closes the sockets of a task that belongs to another host or has ended, without a report.
     pub fn discard(&mut self, tid: Tid, context: &mut Context) {
         self.interrupts.remove(tid);
         if let Some(place) = self.tasks.remove(&tid) {
@@ -419,7 +422,8 @@ impl Locals {
         }
     }
 
-    /// The enrolment failed, or a console broke the protocol: says so and closes.
+    /// Refuses an enrolment, or ends a console that broke the protocol: sends the reason and
+    /// closes.
     pub fn reject(&mut self, conn: ConnId, frame: &Frame, context: &mut Context) {
         let step: [fn(&mut Self, usize, &Frame, &mut Context); 3] = [
             |all, place, frame, context| all.push(place, frame.clone(), context),
@@ -427,28 +431,28 @@ impl Locals {
             |all, place, _, context| all.close(place, context),
         ];
         for step in step {
-            // Each may have closed it.
+            // Each step may have closed the connection.
             if let Some(&place) = self.others.get(&conn) {
                 step(self, place, frame, context);
             }
         }
     }
 
-    /// A task broke the protocol: closes its data socket.
+    /// Closes the data socket of a task that broke the protocol.
     pub fn close_task(&mut self, tid: Tid, context: &mut Context) {
         if let Some(&place) = self.tasks.get(&tid) {
             self.offend(place, &anyhow::anyhow!("it broke the protocol"), context);
         }
     }
 
-    /// Sends to a task; nothing happens if it has no data socket.
+    /// Sends a frame to a task. Nothing happens if the task has no data socket.
     pub fn send_to_task(&mut self, tid: Tid, frame: Frame, context: &mut Context) {
         if let Some(&place) = self.tasks.get(&tid) {
             self.push(place, frame, context);
         }
     }
 
-    /// Sends to a console; nothing happens if it is gone.
+    /// Sends a frame to a console. Nothing happens if the console has gone.
     pub fn send_to_console(&mut self, conn: ConnId, frame: Frame, context: &mut Context) {
         if let Some(&place) = self.others.get(&conn) {
             self.push(place, frame, context);
@@ -485,7 +489,7 @@ impl Locals {
         }
     }
 
-    /// Writes what waits for the connection at `place`.
+    /// Writes the queue of the connection at `place`.
     pub fn flush(&mut self, place: usize, context: &mut Context) {
         let Some(local) = self.table.get_mut(place) else {
             return;
@@ -499,8 +503,8 @@ impl Locals {
             *full = false;
             context.inbox.push_back(Input::ConsoleRoom(local.id));
         }
-        // Room is told of only while it is wanted: else each read at the other end would wake this
-        // daemon, in the middle of a round trip.
+        // The system reports room only while the daemon waits for it. Otherwise each read at the
+        // other end would wake this daemon in the middle of a round trip.
         let blocked = matches!(flushed, Ok(Flushed::Blocked));
         if blocked != local.awaits_room && !matches!(flushed, Ok(Flushed::More)) {
             local.awaits_room = blocked;
@@ -517,7 +521,7 @@ impl Locals {
                 local.dirty = true;
                 context.dirty.push(Source::Local(place));
             }
-            // What it sent before it closed is still read.
+            // Frames that the peer sent before it closed are still read.
             Err(_) => {
                 local.queue.clear(&mut context.room);
                 local.closed = true;
@@ -526,7 +530,7 @@ impl Locals {
         }
     }
 
-    /// Stops or goes on reading from a console.
+    /// Stops or resumes reading from a console.
     pub fn pause(&mut self, conn: ConnId, pause: bool, context: &mut Context) {
         let Some(&place) = self.others.get(&conn) else {
             return;
@@ -541,7 +545,8 @@ impl Locals {
         }
     }
 
-    /// Tells the daemon which pairs lost chunks on the way to tasks, where there is room again.
+    /// Reports to the state machine which channels lost chunks on the way to tasks, once their
+    /// queues have room again.
     pub fn report_losers(&mut self, context: &mut Context) {
         self.lossy.retain(|place| {
             let Some(local) = self.table.get_mut(*place) else {
@@ -555,17 +560,17 @@ impl Locals {
         });
     }
 
-    /// Whether everything is written.
+    /// Whether all queues are empty.
     pub fn is_idle(&self) -> bool {
         self.table.iter().all(|(_, local)| local.queue.is_empty())
     }
 
-    /// When something is due.
+    /// The time of the next deadline.
     pub fn deadline(&self) -> Option<Time> {
         self.waiting.front().map(|(time, _)| *time)
     }
 
-    /// Closes strangers whose time is up, and takes new ones if it had to stop.
+    /// Closes strangers whose time is up. Accepts again if their number was at its bound.
     pub fn tick(&mut self, context: &mut Context) {
         while let Some(&(time, conn)) = self.waiting.front()
             && time <= context.now
@@ -585,12 +590,12 @@ impl Locals {
     }
 }
 
-/// What a task's library may send on its data socket after it enrolled.
+/// The operations that a task's library may send on its data socket after the task has enrolled.
 fn is_from_task(op: Op) -> bool {
     (Op::Data..=Op::Resend).contains(&op) || (Op::Done..=Op::Saved).contains(&op)
 }
 
-/// What a console may send.
+/// The operations that a console may send.
 fn is_from_console(op: Op) -> bool {
     op >= Op::ConsoleRequest
 }
@@ -605,8 +610,9 @@ fn bytes_of(frame: &Frame) -> Vec<u8> {
     bytes
 }
 
-/// Makes the interrupt socket and sends the task's end of it together with the Welcome, and then the
-/// coordinator's if there is one. Returns our end. Nothing else was sent on that socket before, so there is room for all of it.
+/// Makes the interrupt socket, and sends the task's end of it together with the Welcome, then the
+/// coordinator's socket if there is one. Returns the daemon's end. Nothing was sent on the
+/// connection before, so there is room for all of it.
 fn hand_over(
     socket: impl AsFd,
     frame: &Frame,

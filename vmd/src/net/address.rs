@@ -1,4 +1,4 @@
-//! The port that other daemons connect to, and the address that they are told.
+//! The port that other daemons connect to, and the address at which they are told to connect.
 
 use crate::{
     net::interfaces,
@@ -12,10 +12,10 @@ use std::{
 };
 use vm_wire::limits::BACKLOG;
 
-/// Listens on the first port of the range that is free.
+/// Listens on the first free port of the range.
 ///
 /// # Errors
-/// When none is, or the name leads nowhere; the text names the range.
+/// When no port of the range is free, or the name has no address. The text names the range.
 pub fn listen(at: &Listen) -> anyhow::Result<TcpListener> {
     let ips = match &at.at {
         Where::Ip(ip) => vec![*ip],
@@ -54,7 +54,8 @@ fn listen_on(ip: IpAddr, at: &Listen) -> anyhow::Result<TcpListener> {
     unreachable!("a range of ports has a last one")
 }
 
-/// Listens on one port. All addresses of IPv6 are those of IPv4, too; alone where there is no IPv6.
+/// Listens on one port. The unspecified address of IPv6 also takes connections of IPv4. Without
+/// IPv6 on this computer, IPv4 alone is used.
 fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     let open = |addr: SocketAddr| -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, None)?;
@@ -78,11 +79,12 @@ fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// The address to tell others: what the user says, or the one listened on, or, where that is any,
-/// `seen`: one that is known to lead here.
+/// The address to publish: the address that the user gave, or the listener's address. If the
+/// listener's address is the unspecified one, `seen`, an address that is known to lead to this
+/// daemon.
 ///
 /// # Errors
-/// When what the user says is no address, or one that leads nobody here.
+/// When the user's text is no address, or an address that leads no other daemon here.
 pub fn advertised(
     advertise: Option<&str>,
     listening: SocketAddr,
@@ -97,16 +99,17 @@ pub fn advertised(
     }
 }
 
-/// The port that is told with whichever address proves right, where the user has named none.
+/// The listener's port, if the user chose no address: only then may the daemon publish a better
+/// address that it learns.
 pub fn learns(advertise: Option<&str>, listening: SocketAddr) -> Option<u16> {
     let chosen = advertise.is_some() || !listening.ip().is_unspecified();
     (!chosen).then_some(listening.port())
 }
 
-/// Names are resolved once, here: others are told numbers, so that no daemon ever waits for a name
-/// service.
+/// Resolves a name, once: other daemons are told a numeric address, so that no daemon waits for a
+/// name service.
 fn resolve(text: &str, port: u16) -> anyhow::Result<SocketAddr> {
-    // A number of IPv6 may stand in brackets without a port, too.
+    // An IPv6 address may stand in brackets without a port, too.
     let bare = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     let found = text
         .to_socket_addrs()
@@ -119,11 +122,12 @@ fn resolve(text: &str, port: u16) -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(*ip, port))
 }
 
-/// Of the addresses of a name those that others may reach; of a number, and of `localhost`, all.
+/// The addresses of a name that other hosts may reach. For a numeric address and for `localhost`,
+/// all addresses.
 ///
 /// # Errors
-/// When the name stands for loopback alone, as that of the computer itself does in the hosts file of
-/// some systems.
+/// When the name has loopback addresses only. Some systems give the computer's own name a loopback
+/// address in the hosts file.
 fn reachable(name: &str, found: impl Iterator<Item = SocketAddr>) -> anyhow::Result<Vec<IpAddr>> {
     let all: Vec<IpAddr> = found.map(|addr| addr.ip()).collect();
     let is_meant = name == "localhost" || all.iter().any(|ip| name.contains(&ip.to_string()));
@@ -140,8 +144,8 @@ fn reachable(name: &str, found: impl Iterator<Item = SocketAddr>) -> anyhow::Res
     }
 }
 
-/// The address of this computer to tell others, where nobody has reached it yet; loopback if it has no
-/// other.
+/// The address of this computer to publish before any host has reached it. Loopback, if the
+/// computer has no other address.
 pub fn best(listening: SocketAddr) -> IpAddr {
     let outward = interfaces::outward();
     let best = interfaces::choose(&interfaces::own(), &outward, listening.is_ipv6());
@@ -155,7 +159,8 @@ mod tests {
     #[test]
     fn the_first_free_port_of_a_range_is_taken() {
         let any: Listen = "127.0.0.1:0".parse().expect("an address");
-        // Of two neighbouring ports the first is in use; other programs may get in the way.
+        // The first of two neighbouring ports is in use. Other programs may take the second one, so
+        // the test tries several times.
         for _ in 0..100 {
             let taken = listen(&any).expect("any port");
             let port = taken.local_addr().expect("an address").port();

@@ -1,8 +1,9 @@
-//! How this daemon gets into its machine, and others by way of it: when it is there, at which address
-//! others are told that it is, and whom it does not let in.
+//! How this daemon enters its machine, and how other daemons enter through it: when the entry is
+//! complete, which address is published, and which daemons are refused.
 //!
-//! A daemon that has joined is there once it has links to the other hosts. The command that started it
-//! in the background ends then, or with the reason why it has none; such a daemon leaves again.
+//! A daemon that has joined has arrived once it has links to the other hosts. The command that
+//! started it in the background ends then. If there is no link to some host within a time limit,
+//! the command ends with the reason and the daemon leaves the machine.
 
 use crate::{
     context::Context,
@@ -23,39 +24,39 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// How often the interfaces are looked at, while there is no address but loopback to tell.
+/// Interval at which the interfaces are inspected while the published address is loopback.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How far this daemon is.
+/// The state of this daemon's entry.
 #[derive(Debug)]
 enum Stage {
-    /// It makes links; perhaps a command waits for them.
+    /// The daemon makes links to the other hosts.
     Linking {
-        /// The command waits.
+        /// Whether the command that started the daemon waits for the result.
         detached: bool,
     },
-    /// It has them.
+    /// The daemon has its links.
     There,
-    /// It has none to some hosts, and leaves because of that.
+    /// The daemon has no link to some hosts, and leaves for this reason.
     Leaving(String),
 }
 
-/// See the module.
+/// The entry of this daemon, and of daemons that join through it. See the module.
 #[derive(Debug)]
 pub struct Arrival {
     reach: Reach,
-    /// Where it listens.
+    /// The listener's address for other daemons.
     listening: SocketAddr,
-    /// The daemon's folder, where its address is written to.
+    /// The daemon's folder, for the file with the daemon's address.
     dir: Handle,
     stage: Stage,
-    /// Joins that wait until others are told another address of this daemon.
+    /// Join requests that wait until the better address of this daemon is agreed.
     held: Vec<Asked>,
     looked: Time,
 }
 
 impl Arrival {
-    /// The daemon has just started.
+    /// The state of a daemon that has just started.
     pub fn new(reach: Reach, listening: SocketAddr, dir: Handle, detached: bool) -> Arrival {
         Arrival {
             reach,
@@ -67,7 +68,7 @@ impl Arrival {
         }
     }
 
-    /// A daemon wants to join.
+    /// Handles the join request of another daemon.
     pub fn asked(
         &mut self,
         asked: Asked,
@@ -75,7 +76,7 @@ impl Arrival {
         links: &mut Links,
         context: &mut Context,
     ) {
-        // What cannot be read the state machine refuses.
+        // A request that cannot be decoded goes to the state machine, which refuses it.
         let verdict = Join::read(&asked.frame).map_or(Verdict::Ask, |join| {
             let asker = Asker {
                 from: asked.from,
@@ -108,10 +109,11 @@ impl Arrival {
         }
     }
 
-    /// Others are told that address of this daemon from now on.
+    /// Handles the change of this daemon's published address: writes it to the folder, and judges
+    /// the held join requests again.
     pub fn told(&mut self, addr: &str, daemon: &Daemon, links: &mut Links, context: &mut Context) {
         let (dir, addr) = (self.dir.clone(), addr.to_owned());
-        // A disk may take its time.
+        // A thread writes the file, because the disk may be slow.
         let write = move || {
             if let Err(error) = dir.publish_address(&addr) {
                 log::warn!("{error:#}");
@@ -127,7 +129,7 @@ impl Arrival {
         }
     }
 
-    /// Looks for a better address than loopback, if that is what others are told.
+    /// If the published address is loopback, looks for a better one.
     pub fn look(&mut self, daemon: &Daemon, context: &mut Context) {
         let Some(port) = self.reach.learns else {
             return;
@@ -146,7 +148,7 @@ impl Arrival {
         }
     }
 
-    /// There are links to the other hosts.
+    /// Handles the first moment with links to all other hosts.
     pub fn linked(&mut self) {
         let before = std::mem::replace(&mut self.stage, Stage::There);
         if let Stage::Linking { detached: true } = before
@@ -156,7 +158,8 @@ impl Arrival {
         }
     }
 
-    /// To these there is none, though there was time: this daemon leaves again.
+    /// Handles the failure of links to `hosts` within the time limit: this daemon leaves the
+    /// machine.
     pub fn not_linked(&mut self, hosts: &[HostId], links: &Links, context: &mut Context) {
         let named: Vec<String> = hosts.iter().map(HostId::to_string).collect();
         let why = format!(
@@ -170,12 +173,12 @@ impl Arrival {
         context.inbox.push_back(Input::Stop);
     }
 
-    /// The machine is no more: nobody can go back to it.
+    /// Removes the note about the machine after the machine was halted: no daemon can rejoin it.
     pub fn forget(&self) {
         self.dir.forget_machine();
     }
 
-    /// How the daemon ends, with what is known of why.
+    /// The result of the daemon's end, with the reason from the entry if the entry failed.
     pub fn end(&self, result: Result<String, String>, links: &Links) -> Result<String, String> {
         match (&self.stage, result) {
             (Stage::Leaving(why), _) => Err(why.clone()),
@@ -188,7 +191,7 @@ impl Arrival {
     }
 }
 
-/// What others are told of this daemon.
+/// The published facts of this daemon.
 fn mine(daemon: &Daemon) -> Option<&HostFacts> {
     let agreement = daemon.agreement();
     let found = agreement.state().host(agreement.me());

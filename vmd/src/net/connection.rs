@@ -1,4 +1,4 @@
-//! One connection to another daemon: what it is to us, and how its bytes are written.
+//! One connection to another daemon: the state of its handshake, and the writing of its bytes.
 
 use crate::{
     context::Context,
@@ -18,73 +18,73 @@ use std::net::SocketAddr;
 use vm_machine::{ConnId, Time, link::Maker};
 use vm_wire::{Frame, FrameReader, HostId};
 
-/// Plain bytes that are sealed at once; what is urgent waits behind them.
+/// Bytes that are sealed in one go. Urgent frames wait behind them.
 const SEAL_BATCH: usize = 2 * SEALED_MAX;
-/// Bytes that are written to one link in one turn.
+/// Bound on the bytes that are written to one link in one turn.
 const TURN_BYTES: usize = 512 * 1024;
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The system connects.
+    /// The system is still connecting.
     Connecting,
-    /// Handshake, then the other's Hello.
+    /// The handshake, or the other daemon's Hello, is awaited.
     Stranger,
-    /// A link.
+    /// A link to this host.
     Up(HostId),
-    /// A daemon that wants to join.
+    /// The connection of a daemon that wants to join.
     Joiner,
-    /// Refused: what waits is written, then the other end has a moment to read it.
+    /// Refused: the queued bytes are written, then the other daemon has a moment to read them.
     Leaving,
 }
 
-/// What the first bytes of a connection say.
+/// The kind of a connection, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Opening {
-    /// It wants to be a link, as far as this part is asked.
+    /// The connection is not an image's, so the handshake of links judges it.
     Link,
-    /// It brings an image, and is known by this ticket.
+    /// The connection brings an image; the number is its ticket.
     Image(u64),
-    /// It has not said enough.
+    /// Too few bytes have come.
     Awaited,
 }
 
 /// A connection to another daemon.
 pub struct Conn {
-    /// Its number.
+    /// The number of this connection.
     pub id: ConnId,
-    /// Its socket.
+    /// The TCP socket.
     pub socket: TcpStream,
-    /// The other end.
+    /// The address of the other end.
     pub addr: SocketAddr,
-    /// Whom it was made to.
+    /// The host that this daemon connected to; none for a connection that the other daemon made.
     pub wanted: Option<HostId>,
-    /// How far it is.
+    /// The state of the connection.
     pub state: State,
-    /// The handshake and the seals.
+    /// The handshake and the sealed records.
     pub secure: Secure,
-    /// Its first bytes were not looked at yet.
+    /// Whether the first bytes are still to be examined.
     opening: bool,
-    /// Whether our Hello is on its way.
+    /// Whether this daemon's Hello was sealed for sending.
     said_hello: bool,
-    /// Frames of the other end.
+    /// Frames from the other end.
     pub reader: FrameReader,
     /// Frames for the other end.
     pub queue: FrameQueue,
-    /// Sealed bytes, and how many of them are out.
+    /// Sealed bytes to write. The first `out_at` of them are written.
     pub out: Vec<u8>,
     out_at: usize,
-    /// The other end has closed.
+    /// The other end has closed the connection.
     pub closed: bool,
-    /// It is in the list of those that have something to write.
+    /// Whether the connection is in the list of sources with bytes to write.
     pub dirty: bool,
-    /// A fault for tests: until then nothing is written.
+    /// A fault for tests: nothing is written until this time.
     pub held_until: Option<Time>,
 }
 
 impl Conn {
-    /// A connection that we make to the host `wanted`, or that another daemon made; `out` is what
-    /// we say first.
+    /// A new connection: to the host `wanted`, or, without one, made by another daemon. `out` holds
+    /// the first bytes to send.
     pub fn new(
         id: ConnId,
         socket: TcpStream,
@@ -115,12 +115,13 @@ impl Conn {
         }
     }
 
-    /// Whether its first bytes were not looked at yet.
+    /// Whether another daemon made the connection and its first bytes are still to be examined.
     pub fn is_new(&self) -> bool {
         self.opening && self.maker() == Maker::Them
     }
 
-    /// Looks at the first bytes; those of a link stay where they are.
+    /// Examines the first bytes without taking them. Only the bytes of an image's opening are
+    /// taken.
     pub fn opening(&mut self) -> Opening {
         let mut bytes = [0; transfer::OPENING];
         let seen = match recv(
@@ -129,7 +130,7 @@ impl Conn {
             RecvFlags::PEEK | RecvFlags::DONTWAIT,
         ) {
             Ok((len, _)) => &bytes[..len],
-            // The next read says what is wrong.
+            // The next read reports the error.
             Err(_) => return Opening::Link,
         };
         let magic = transfer::MAGIC;
@@ -141,7 +142,7 @@ impl Conn {
         match seen.get(magic.len()..).and_then(|rest| rest.first_chunk()) {
             Some(ticket) => {
                 let ticket = u64::from_le_bytes(*ticket);
-                // They are there, all of them.
+                // All these bytes have arrived, as the peek showed.
                 let _ = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT);
                 Opening::Image(ticket)
             }
@@ -149,7 +150,7 @@ impl Conn {
         }
     }
 
-    /// Who made the connection.
+    /// The end that made the connection.
     pub fn maker(&self) -> Maker {
         match self.wanted {
             Some(_) => Maker::Us,
@@ -157,12 +158,13 @@ impl Conn {
         }
     }
 
-    /// Whether nothing waits to be written.
+    /// Whether there is nothing left to write.
     pub fn is_idle(&self) -> bool {
         self.out.is_empty() && self.queue.is_empty()
     }
 
-    /// How much to read: whole records, but little from who has not proved anything.
+    /// Bytes to read at once: whole records for a link, but little for a peer that has not proved
+    /// the secret.
     pub fn read_room(&self) -> usize {
         match self.state {
             State::Up(_) => {
@@ -173,7 +175,7 @@ impl Conn {
         }
     }
 
-    /// Seals Hello. Alone, because on plain links it is all that is sealed.
+    /// Seals Hello in a record of its own: on plain links it is the only sealed record.
     pub fn say_hello(&mut self, hello: &Frame) {
         self.said_hello = true;
         let mut plain = Vec::with_capacity(hello.len());
@@ -181,12 +183,12 @@ impl Conn {
         self.secure.seal(&plain, &mut self.out);
     }
 
-    /// Whether our Hello is on its way.
+    /// Whether this daemon's Hello was sealed for sending.
     pub fn said_hello(&self) -> bool {
         self.said_hello
     }
 
-    /// Writes what waits, up to a turn's share. Returns whether that was all that is possible now.
+    /// Writes queued bytes, up to a turn's share. Returns whether nothing more can be written now.
     pub fn flush(&mut self, plain: &mut Vec<u8>, context: &mut Context) -> Result<bool, Errno> {
         let mut share = TURN_BYTES;
         loop {

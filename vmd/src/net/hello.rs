@@ -1,4 +1,5 @@
-//! Hello: what two daemons say first of themselves, and whom they accept.
+//! Hello, the first frame of each daemon on a link, and the check whether the other daemon is
+//! accepted.
 
 use crate::{net::secure::Mode, start::secret::Secret};
 use vm_wire::{
@@ -8,23 +9,23 @@ use vm_wire::{
     version::Offer,
 };
 
-/// Who this daemon is, for its Hellos, and what its links need.
+/// The identity of this daemon, and the keys and mode of its links.
 #[derive(Debug, Clone)]
 pub struct Identity {
     /// The machine.
     pub machine: MachineId,
-    /// This host.
+    /// The number of this host.
     pub host: HostId,
-    /// Its name.
+    /// The name of this host.
     pub name: String,
     /// The machine's secret.
     pub secret: Secret,
-    /// Encrypted or not.
+    /// Whether links are encrypted.
     pub mode: Mode,
 }
 
 impl Identity {
-    /// What this daemon says of itself.
+    /// The Hello of this daemon.
     pub fn hello(&self) -> Frame {
         Hello {
             offer: Offer::OURS,
@@ -35,10 +36,11 @@ impl Identity {
         .frame()
     }
 
-    /// Who is at the other end: a host, or [`HostId::NONE`] for one that wants to join.
+    /// Checks the Hello of the other end. Returns its host, or [`HostId::NONE`] for a daemon that
+    /// wants to join.
     ///
     /// # Errors
-    /// Why it is not accepted.
+    /// The reason of a refusal.
     pub fn greet(&self, wanted: Option<HostId>, hello: &Hello) -> Result<HostId, Failed> {
         if let Err(error) = Offer::OURS.choose(hello.offer) {
             return Err(Failed::new(FailKind::Version, error.to_string()));
@@ -62,10 +64,11 @@ impl Identity {
     }
 }
 
-/// What may come over a link after Hello; what only a local peer may ask is not among it. Orders
-/// between daemons travel as data.
+/// Whether a frame of this operation may come over a link after Hello. Operations of tasks and
+/// consoles may not. Orders between daemons are sent as data.
 pub fn is_from_host(op: Op) -> bool {
-    // Located: a task's frame could not be delivered there, its sender is told.
+    // Located: a frame of a task could not be delivered at the other host, and the frame's sender
+    // is told the right one.
     let routed = (Op::Data..=Op::Resend).contains(&op) || op == Op::Located;
     routed || (Op::Raft..=Op::Grant).contains(&op)
 }

@@ -1,4 +1,4 @@
-//! The addresses that this computer has, and which of them others are told.
+//! The addresses of this computer, and the choice of the one to publish.
 
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags};
 use std::{
@@ -7,20 +7,20 @@ use std::{
     path::Path,
 };
 
-/// Where the system describes its interfaces.
+/// Folder in which the system describes its interfaces.
 const SYSTEM: &str = "/sys/class/net";
 
-/// What an address is good for.
+/// How far an address leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// It leads every computer to itself.
+    /// Leads every computer to itself.
     Loopback,
-    /// It is that of a bridge which leads to no network, only to containers or virtual machines of this
-    /// computer; others may have the same one.
+    /// The address of a bridge that leads to no network, only to containers or virtual machines of
+    /// this computer. Other computers may have the same address.
     Containers,
-    /// It was made up for want of another, or is good on one cable alone.
+    /// A link-local address: made up because the computer got no other, or valid on one cable only.
     Local,
-    /// Others may reach this computer there.
+    /// An address at which other computers may reach this one.
     Network,
 }
 
@@ -29,11 +29,11 @@ pub enum Kind {
 pub struct Own {
     /// The address.
     pub ip: IpAddr,
-    /// What it is good for.
+    /// How far the address leads.
     pub kind: Kind,
 }
 
-/// All of them, of interfaces that are up. None if the system does not say.
+/// All addresses of the interfaces that are up. Empty if the system does not report them.
 pub fn own() -> Vec<Own> {
     let Ok(found) = getifaddrs() else {
         return Vec::new();
@@ -61,7 +61,8 @@ fn kind_of(ip: IpAddr, is_bridge: impl FnOnce() -> bool) -> Kind {
     }
 }
 
-/// Whether an interface is a bridge without a device, or what stands for one, among its ports.
+/// Whether an interface is a bridge none of whose ports is a device, or a virtual equivalent of a
+/// device.
 fn leads_to_containers(interface: &Path) -> bool {
     if !interface.join("bridge").exists() {
         return false;
@@ -74,29 +75,30 @@ fn leads_to_containers(interface: &Path) -> bool {
         let stands_for = ["DEVTYPE=vlan", "DEVTYPE=bond"];
         port.join("device").exists() || about.lines().any(|line| stands_for.contains(&line))
     };
-    // The name of a port stands beside the bridge's.
+    // The folder of a port stands beside the folder of the bridge.
     let above = interface.parent().unwrap_or(interface);
     !ports
         .flatten()
         .any(|port| leads_on(&above.join(port.file_name())))
 }
 
-/// The address to tell others, of these: the one that leads farthest; of several, the one from which
-/// this computer goes to the rest of the network, then IPv4, then the first. None if others reach none of
-/// them. With IPv6 only where that is listened on.
+/// The address to publish, chosen from `own`: the address that leads farthest. Of several, an
+/// address from which this computer sends to the rest of the network comes first, then IPv4, then
+/// the order of the list. None if no other computer reaches any of them. IPv6 addresses are
+/// considered only `with_ipv6`.
 pub fn choose(own: &[Own], outward: &[IpAddr], with_ipv6: bool) -> Option<IpAddr> {
     let usable = |own: &&Own| {
-        // Of IPv6, one that is good on one cable needs the cable's name, too.
+        // A link-local address of IPv6 is incomplete without the name of its interface.
         let is_whole = own.ip.is_ipv4() || own.kind != Kind::Local;
         own.kind > Kind::Loopback && is_whole && (with_ipv6 || own.ip.is_ipv4())
     };
     let rank = |own: &Own| (own.kind, outward.contains(&own.ip), own.ip.is_ipv4());
-    // Of equals the first: the last one of them is taken.
+    // `max_by_key` takes the last of equals, so the reversed order yields the first.
     let best = own.iter().rev().filter(usable).max_by_key(|own| rank(own));
     best.map(|own| own.ip)
 }
 
-/// What an address of this computer is good for; none if it is not one.
+/// How far an address of this computer leads; none if this computer does not have the address.
 pub fn kind(own: &[Own], ip: IpAddr) -> Option<Kind> {
     let found = own.iter().find(|own| own.ip == ip);
     found
@@ -104,9 +106,10 @@ pub fn kind(own: &[Own], ip: IpAddr) -> Option<Kind> {
         .or(ip.is_loopback().then_some(Kind::Loopback))
 }
 
-/// The addresses from which this computer goes to the rest of the network, if there is a way there.
+/// The addresses from which this computer sends to the rest of the network, if there is a route.
 pub fn outward() -> Vec<IpAddr> {
-    // Addresses kept for documentation: nothing is sent, the system only chooses its own end.
+    // The addresses are reserved for documentation: nothing is sent, the system only chooses a
+    // local address.
     let v4 = Ipv4Addr::new(192, 0, 2, 1).into();
     let v6 = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into();
     let ends = [
@@ -158,7 +161,7 @@ mod tests {
         assert_eq!(chosen(2, &[], true).as_deref(), Some("172.17.0.1"));
         assert_eq!(chosen(3, &[], true).as_deref(), Some("169.254.3.4"));
         assert_eq!(chosen(4, &[], true).as_deref(), Some("169.254.3.4"));
-        // Hosts with IPv6 alone.
+        // Hosts that have IPv6 only.
         assert_eq!(chosen(5, &[], true).as_deref(), Some("fd00::7"));
         assert_eq!(chosen(5, &[], false).as_deref(), Some("169.254.3.4"));
         assert_eq!(chosen(7, &[], true).as_deref(), Some("10.97.0.1"));
@@ -166,7 +169,8 @@ mod tests {
             chosen(7, &["10.98.0.1"], true).as_deref(),
             Some("10.98.0.1")
         );
-        // Containers have the way to the rest of the network, and the same address on each host.
+        // The bridge of containers has the route to the rest of the network, and the same address
+        // on each host.
         assert_eq!(
             chosen(7, &["172.17.0.1"], true).as_deref(),
             Some("10.97.0.1")

@@ -1,11 +1,12 @@
-//! Joining a machine: one connection to a daemon of it, and the question "let me in" until it is
-//! answered.
+//! Joins a machine: one connection to a daemon of the machine, and a join request that is repeated
+//! until a reply comes.
 //!
-//! This comes before the event loop and may block: the daemon serves nobody yet. The connection is
-//! given up after the answer; the links to other daemons are made by the event loop. Of a name all
-//! addresses are tried. What may pass
-//! (the other daemon starts at the same time, the machine is between two leaders) is tried again
-//! for a while; what will not (another secret, a refusal) is an error at once.
+//! This happens before the event loop starts, and may block: the daemon serves no task and no
+//! console yet. The connection is closed after the reply; the event loop makes the links to other
+//! daemons. If the target is a name, all its addresses are tried. Errors that may pass (the other
+//! daemon is starting at the same time, the machine has no leader at the moment) lead to new
+//! attempts for a while. Errors that cannot pass (a different secret, a refusal) end the attempts
+//! at once.
 
 use crate::{
     net::{
@@ -31,25 +32,27 @@ use vm_wire::{
     version::{Offer, VersionError},
 };
 
-/// How long joining is tried. A name is free again 5 seconds after its host was lost.
+/// How long joining is tried. Longer than the 5 seconds after which the name of a lost host is free
+/// again.
 pub const JOIN_TIME: Duration = Duration::from_secs(30);
-/// How long the other daemon may take to accept a connection.
+/// Time limit for a connection to the other daemon.
 const CONNECT_TIME: Duration = Duration::from_secs(3);
-/// Pause before another attempt.
+/// Pause before the next attempt.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// What is needed to join.
+/// The parameters of a join.
 #[derive(Debug)]
 pub struct Joiner<'a> {
     /// `HOST:PORT` of a daemon of the machine.
     pub target: &'a str,
-    /// Where this daemon itself listens.
+    /// The listener's address of this daemon.
     pub listening: SocketAddr,
     /// The machine's secret.
     pub secret: &'a Secret,
-    /// Encrypted links or not.
+    /// Whether links are encrypted.
     pub mode: Mode,
-    /// Drawn once, so that asking again is asking the same.
+    /// A random number that stays the same in all attempts, so that a repeated request counts as
+    /// the same request.
     pub nonce: u64,
 }
 
@@ -97,11 +100,11 @@ impl AttemptError {
 }
 
 impl Joiner<'_> {
-    /// Joins, with the facts that `facts` makes of the address by which the other daemon was
-    /// reached. Returns them too.
+    /// Joins the machine. `facts` makes the facts of this host from the address at which the other
+    /// daemon has seen it. Returns these facts, too.
     ///
     /// # Errors
-    /// When the machine cannot be reached for half a minute, or says no.
+    /// When the machine cannot be reached within [`JOIN_TIME`], or refuses.
     pub fn join(
         &self,
         facts: impl Fn(IpAddr) -> anyhow::Result<HostFacts>,
@@ -116,7 +119,7 @@ impl Joiner<'_> {
                     Err(error) => failed.push((address, error)),
                 }
             }
-            // Whoever has answered and said no stands for all addresses of the name.
+            // A refusal by the daemon at one address counts for all addresses of the name.
             let says_no = |error: &AttemptError| {
                 !(error.may_pass() || matches!(error, AttemptError::Oneself))
             };
@@ -134,7 +137,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// All addresses of the name, each once.
+    /// All addresses of the target, each once.
     fn addresses(&self) -> anyhow::Result<Vec<SocketAddr>> {
         let found = self
             .target
@@ -152,7 +155,7 @@ impl Joiner<'_> {
         Ok(addresses)
     }
 
-    /// Why the attempts failed; with the address where the user has named a name.
+    /// The reasons why the attempts failed. If the target is a name, each with its address.
     fn reasons(&self, failed: &[(SocketAddr, AttemptError)]) -> String {
         let is_number = self.target.parse::<SocketAddr>().is_ok();
         let reason = |(address, error): &(SocketAddr, AttemptError)| match is_number {
@@ -162,7 +165,7 @@ impl Joiner<'_> {
         failed.iter().map(reason).collect::<Vec<_>>().join("; ")
     }
 
-    /// One attempt; the outer error is about what this host says of itself.
+    /// One attempt. The outer error means that this host's own facts cannot be determined.
     fn attempt(
         &self,
         address: SocketAddr,
@@ -188,7 +191,7 @@ impl Joiner<'_> {
         }
     }
 
-    /// Whether this daemon listens at an address of this computer.
+    /// Whether `address` is this daemon's own listener.
     fn is_own(&self, address: SocketAddr) -> bool {
         let (ip, own) = (address.ip().to_canonical(), self.listening.ip());
         address.port() == self.listening.port() && (own.is_unspecified() || own == ip)
@@ -230,7 +233,7 @@ impl Joiner<'_> {
                 line.say(&join.frame());
             }
             line.write()?;
-            // Until the answer, or until it is time to ask again.
+            // Waits for the reply, or until the request is to be repeated.
             let ask_again = Instant::now() + REQUEST_RETRY;
             while Instant::now() < ask_again {
                 if Instant::now() > end {
@@ -259,7 +262,7 @@ impl Joiner<'_> {
     }
 }
 
-/// A blocking connection.
+/// A blocking connection to the other daemon.
 struct Line {
     stream: TcpStream,
     secure: Secure,
@@ -286,7 +289,7 @@ impl Line {
         Ok(())
     }
 
-    /// Waits for bytes, for a limited time.
+    /// Waits for bytes, up to a time limit.
     fn read(&mut self) -> Result<(), AttemptError> {
         let mut bytes = [0; 16 * 1024];
         match self.stream.read(&mut bytes) {

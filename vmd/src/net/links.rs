@@ -1,14 +1,14 @@
 //! Connections to other daemons.
 //!
-//! Each is connected or accepted, proves the secret ([`crate::net::secure`]), says Hello, and is then a
-//! link to a host, or the way of a daemon that wants to join. Which of two connections between the
-//! same hosts is their link is decided in [`vm_machine::link`]. Until a connection has said Hello it
-//! is a stranger: it has a second and a few bytes, and gives way where there are too many of them
-//! ([`vm_machine::strangers`]).
+//! Each connection is made or accepted, proves the secret ([`crate::net::secure`]) and says Hello.
+//! Then it is a link to a host, or the connection of a daemon that wants to join. If two hosts
+//! connect to each other at the same time, [`vm_machine::link`] decides which connection becomes
+//! their link. Until a connection has said Hello it is a stranger: its time and its bytes are
+//! limited, and it is closed if there are too many strangers ([`vm_machine::strangers`]).
 //!
-//! Two lanes lead out: what keeps the machine alive overtakes the chunks of tasks' messages. A bad
-//! record, a bad frame, or a frame that only a local peer may send closes the connection; that is
-//! counted, logged unless there is much of it ([`vm_machine::tally`]), and does nothing else.
+//! A link has two lanes: frames that keep the machine alive overtake the chunks of tasks' messages.
+//! A bad record, a bad frame, or a frame that only a local peer may send closes the connection. The
+//! closing is counted, logged at a limited rate ([`vm_machine::tally`]), and has no other effect.
 
 mod received;
 
@@ -42,10 +42,10 @@ use vm_wire::{
     limits::{BACKLOG, HANDSHAKE_TIME},
 };
 
-/// How long the other host may take to accept a connection: a lost packet of a connection's
-/// opening is repeated after a second only, so it is better to try anew.
+/// Time limit for a connection to another host. Above one second, after which TCP repeats a lost
+/// opening packet; a second repetition would take longer than a new attempt.
 const CONNECT_TIME: Duration = Duration::from_millis(1_500);
-/// Connections that are accepted in one turn.
+/// Bound on the connections that are accepted in one turn.
 const ACCEPT_BATCH: usize = 16;
 
 /// All connections to other daemons.
@@ -56,48 +56,50 @@ pub struct Links {
     table: Slab<Conn>,
     places: HashMap<ConnId, usize>,
     pairing: Pairing,
-    /// Connections that have to be further by then.
+    /// Deadlines for the next state of each connection.
     deadlines: BTreeSet<(Time, ConnId)>,
     /// Accepted connections that have not said Hello.
     strangers: Strangers<IpAddr>,
     lossy: Vec<usize>,
-    /// Connections that were cut off or refused.
+    /// Count of connections that were closed or refused because of what they sent.
     offences: Tally,
-    /// Plain bytes on their way to be sealed.
+    /// Buffer for plain bytes before they are sealed.
     plain: Vec<u8>,
     /// Connections that bring images, with their tickets.
     images: Vec<(u64, OwnedFd)>,
-    /// What daemons that want to join have said.
+    /// Join requests that were not handed over yet.
     joins: Vec<Asked>,
-    /// Of each host to which there is no link: at which address it was tried last, and why there is none.
+    /// For each host without a link: the address of the last attempt, and the reason of its
+    /// failure.
     failures: BTreeMap<HostId, (String, String)>,
 }
 
-/// What a daemon that wants to join has said.
+/// A join request, with its connection.
 #[derive(Debug)]
 pub struct Asked {
-    /// Its connection.
+    /// The connection of the daemon that wants to join.
     pub conn: ConnId,
-    /// A Join.
+    /// The frame of the request, a `Join`.
     pub frame: Frame,
-    /// Where it comes from, and where it has reached this daemon.
+    /// The address of the joining daemon.
     pub from: IpAddr,
-    /// See [`Asked::from`].
+    /// The address at which the joining daemon has reached this one.
     pub reached: IpAddr,
 }
 
 impl Links {
-    /// Takes connections from `listener`.
+    /// A table without connections, with `listener` registered.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(
         identity: Identity,
         listener: std::net::TcpListener,
         context: &Context,
     ) -> io::Result<Links> {
         listener.set_nonblocking(true)?;
-        // Many may come at once: what finds no room here comes again a second later only.
+        // Many daemons may connect at once. The system repeats a connection for which the backlog
+        // has no room only after a second.
         rustix::net::listen(&listener, BACKLOG)?;
         let mut listener = TcpListener::from_std(listener);
         context.register_readable(&mut listener, Source::LinkListener)?;
@@ -119,17 +121,17 @@ impl Links {
         })
     }
 
-    /// Accepts who waits. Returns whether there may be more.
+    /// Accepts waiting connections. Returns whether there may be more.
     pub fn accept(&mut self, context: &mut Context) -> bool {
         for _ in 0..ACCEPT_BATCH {
             match self.listener.accept() {
                 Ok((socket, addr)) => {
-                    // An address of IPv4 that came to a socket of IPv6 is one nevertheless.
+                    // A socket of IPv6 reports the IPv4 address of its peer as a mapped address.
                     let addr = SocketAddr::new(addr.ip().to_canonical(), addr.port());
                     self.receive(socket, addr, context);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                // The system says so before it looks whether anybody waits.
+                // The system returns this error before it looks whether a connection waits.
                 Err(error) if Spare::is_exhausted(&error) => {
                     let listener = &self.listener;
                     if self.spare.lend(|| listener.accept()).is_err() {
@@ -144,7 +146,7 @@ impl Links {
         true
     }
 
-    /// A stranger's connection came.
+    /// Adds the connection of a stranger.
     fn receive(&mut self, socket: TcpStream, addr: SocketAddr, context: &mut Context) {
         match self.add(socket, addr, None, context) {
             Ok(id) => {
@@ -158,7 +160,7 @@ impl Links {
         }
     }
 
-    /// A stranger's connection has to make room for another one.
+    /// Closes the connection of a stranger to make room for a new one.
     fn give_way(&mut self, conn: Option<ConnId>, context: &mut Context) {
         let Some(&place) = conn.and_then(|conn| self.places.get(&conn)) else {
             return;
@@ -171,14 +173,14 @@ impl Links {
         self.close(place, context);
     }
 
-    /// Logs what somebody from the network has caused, unless there is too much of it.
+    /// Logs a fault that a peer in the network has caused, at a limited rate.
     fn tell(&mut self, text: &dyn fmt::Display, context: &Context) {
         if self.offences.count(context.now) {
             log::warn!("{text} (the {}. so far)", self.offences.total());
         }
     }
 
-    /// Notes why a connection that was to be a link is none.
+    /// Records why a connection that this daemon made did not become a link.
     fn failed(&mut self, place: usize, why: &dyn fmt::Display) {
         let conn = &self.table[place];
         if let Some(host) = conn.wanted
@@ -189,7 +191,7 @@ impl Links {
         }
     }
 
-    /// Why there is no link to these hosts, as far as that is known, for people.
+    /// The known reasons why there is no link to these hosts, as text for people.
     pub fn why_not(&self, hosts: &[HostId]) -> String {
         let why = |host: &HostId| {
             let (addr, why) = self.failures.get(host)?;
@@ -198,23 +200,23 @@ impl Links {
         hosts.iter().filter_map(why).collect::<Vec<_>>().join("; ")
     }
 
-    /// The hosts to which links were tried and could not be made.
+    /// The hosts to which the last attempt of a link failed.
     pub fn unreached(&self) -> Vec<HostId> {
         self.failures.keys().copied().collect()
     }
 
-    /// Whether that connection is one of a daemon that wants to join.
+    /// Whether `conn` is the connection of a daemon that wants to join.
     pub fn is_joiner(&self, conn: ConnId) -> bool {
         let place = self.places.get(&conn);
         place.is_some_and(|place| self.table[*place].state == State::Joiner)
     }
 
-    /// What daemons that want to join have said since the last question.
+    /// Takes the join requests that have come since the last call.
     pub fn take_joins(&mut self) -> Vec<Asked> {
         std::mem::take(&mut self.joins)
     }
 
-    /// A connection was handed on that brings an image which nobody awaits.
+    /// Logs that a connection brought an image with a ticket that no move waits for.
     pub fn tell_unawaited(&mut self, context: &Context) {
         self.tell(&"a connection brings an image that nobody awaits", context);
     }
@@ -243,7 +245,7 @@ impl Links {
         Ok(id)
     }
 
-    /// Makes a link to `host` if there is none: `LinkUp` or `LinkDown` follows.
+    /// Makes a link to `host` if there is none. `LinkUp` or `LinkDown` follows.
     pub fn connect(&mut self, host: HostId, addr: &str, context: &mut Context) {
         if !self.pairing.is_free(host) {
             return;
@@ -267,7 +269,7 @@ impl Links {
         }
     }
 
-    /// Closes the link to `host`.
+    /// Closes the link to `host`, if there is one.
     pub fn disconnect(&mut self, host: HostId, context: &mut Context) {
         self.strangers.forget(host);
         self.failures.remove(&host);
@@ -276,7 +278,7 @@ impl Links {
         }
     }
 
-    /// An event: the connection at `place` can be read, or written.
+    /// Handles an event: the connection at `place` can be read, or written.
     pub fn wake(&mut self, place: usize, writable: bool, closed: bool, context: &mut Context) {
         let Some(conn) = self.table.get_mut(place) else {
             return;
@@ -351,7 +353,7 @@ impl Links {
         }
     }
 
-    /// The connection brings an image: it is no link, and not this part's any more.
+    /// Takes a connection that brings an image out of this table.
     fn hand_on(&mut self, place: usize, ticket: u64, context: &mut Context) {
         self.end_of(place, context);
         let mut conn = self.table.remove(place);
@@ -363,7 +365,7 @@ impl Links {
         }
     }
 
-    /// The connections that bring images and have come since the last question.
+    /// Takes the connections with images that have come since the last call.
     pub fn take_images(&mut self) -> Vec<(u64, OwnedFd)> {
         std::mem::take(&mut self.images)
     }
@@ -382,7 +384,8 @@ impl Links {
         conn.queue.clear(&mut context.room);
     }
 
-    /// The connection at `place` is of no use any more: tells who has to know.
+    /// Removes the connection at `place` from the tables, and reports the end of a link to the
+    /// state machine.
     fn end_of(&mut self, place: usize, context: &mut Context) {
         let conn = &self.table[place];
         let host = match conn.state {
@@ -404,7 +407,7 @@ impl Links {
         }
     }
 
-    /// Sends over the link to `host`; nothing happens if there is none.
+    /// Sends a frame over the link to `host`. Nothing happens if there is no link.
     pub fn send(&mut self, host: HostId, frame: Frame, context: &mut Context) {
         let place = self
             .pairing
@@ -415,7 +418,7 @@ impl Links {
         }
     }
 
-    /// Sends to a daemon that wants to join; a refusal ends its connection.
+    /// Sends a frame to a daemon that wants to join. A refusal ends its connection.
     pub fn send_to_joiner(&mut self, conn: ConnId, frame: Frame, context: &mut Context) {
         match self.places.get(&conn) {
             Some(&place) if self.table[place].state == State::Joiner => {
@@ -445,7 +448,7 @@ impl Links {
         }
     }
 
-    /// Writes what waits for the connection at `place`.
+    /// Writes the queue of the connection at `place`.
     pub fn flush(&mut self, place: usize, context: &mut Context) {
         let Some(conn) = self.table.get_mut(place) else {
             return;
@@ -458,7 +461,7 @@ impl Links {
             Ok(false) => mark_dirty(conn, place, context),
             Ok(true) => {
                 if conn.state == State::Leaving && conn.is_idle() {
-                    // It may be gone already.
+                    // The other end may have closed the connection already.
                     let _ = conn.socket.shutdown(Shutdown::Write);
                 }
             }
@@ -469,7 +472,7 @@ impl Links {
         }
     }
 
-    /// Tells the daemon which pairs lost chunks, where there is room again.
+    /// Reports to the state machine which channels lost chunks, once their queues have room again.
     pub fn report_losers(&mut self, context: &mut Context) {
         self.lossy.retain(|place| {
             let Some(conn) = self.table.get_mut(*place) else {
@@ -483,13 +486,13 @@ impl Links {
         });
     }
 
-    /// When something is due.
+    /// The time of the next deadline.
     pub fn deadline(&self) -> Option<Time> {
         let closing = self.deadlines.first().map(|(time, _)| *time);
         closing.into_iter().chain(self.offences.deadline()).min()
     }
 
-    /// Closes connections whose time is up.
+    /// Closes connections whose deadline has passed.
     pub fn tick(&mut self, context: &mut Context) {
         while let Some(&(time, id)) = self.deadlines.first()
             && time <= context.now
@@ -499,7 +502,7 @@ impl Links {
                 continue;
             };
             let conn = &self.table[place];
-            // Since an earlier deadline it may have become something else, with one of its own.
+            // A connection that has changed its state since may have a later deadline.
             let later = self.deadlines.iter().any(|(_, other)| *other == id);
             match conn.state {
                 State::Up(_) if conn.held_until.is_some_and(|until| until <= context.now) => {
@@ -529,8 +532,9 @@ impl Links {
         }
     }
 
-    /// The daemon ends: what waits is written, then the other ends are told that no more comes. A
-    /// connection closed without that would take with it what the other end has not read.
+    /// Closes all links at the daemon's end: queued bytes are written, then the sending side is
+    /// shut down. A connection that is closed without the shutdown may lose bytes that the other
+    /// daemon has not read.
     pub fn leave_all(&mut self, context: &mut Context) {
         for (place, conn) in &mut self.table {
             conn.state = State::Leaving;
@@ -543,7 +547,7 @@ impl Links {
         self.table.is_empty()
     }
 
-    /// A fault for tests: what goes to `host` from now on waits until then.
+    /// A fault for tests: frames to `host` wait until the given time.
     pub fn hold(&mut self, host: HostId, until: Time) {
         let conn = self.pairing.used(host);
         let place = conn.and_then(|conn| self.places.get(&conn));
@@ -554,12 +558,13 @@ impl Links {
         }
     }
 
-    /// A fault for tests: all connections are destroyed, with what is in them.
+    /// A fault for tests: destroys all connections, with the bytes in them.
     pub fn cut_all(&mut self, context: &mut Context) {
         let places: Vec<usize> = self.table.iter().map(|(place, _)| place).collect();
         for place in places {
             if let Some(conn) = self.table.get(place) {
-                // Without it the system would still deliver what it has taken.
+                // Without the linger time of zero, the system would still deliver the bytes that it
+                // has taken.
                 let _ = socket2::SockRef::from(&conn.socket).set_linger(Some(Duration::ZERO));
                 self.close(place, context);
             }

@@ -1,12 +1,14 @@
-//! Frames that wait to be written to one socket: bounded, urgent ones first, written in one go.
+//! The queue of frames for one socket: bounded, urgent frames first, many frames in one system
+//! call.
 //!
-//! Everything that goes out passes through here, and is written at the end of the turn that made
-//! it. What the socket does not take stays, in two lanes: urgent (all that keeps the machine alive)
-//! and bulk (the chunks of tasks' messages). A frame of which some bytes are out is finished first.
+//! Every frame that leaves the daemon passes through a queue, and is written at the end of the turn
+//! that made it. Frames that the socket does not take stay, in two lanes: urgent (frames that keep
+//! the machine alive) and bulk (chunks of tasks' messages). A frame that is partly written is
+//! finished first.
 //!
-//! The lane of bulk has a bound, and so have all queues together ([`Room`]). A chunk beyond is
-//! dropped: its sender retains it. The pair that lost is remembered, and once there is room again
-//! the daemon is told, so that it can ask for the chunks.
+//! The bulk lane has a bound, and all queues together have another one ([`Room`]). A chunk beyond a
+//! bound is dropped, because its sender retains it. The queue records the channel that lost a
+//! chunk. Once there is room again the daemon is told, so that it can request the chunks.
 
 use rustix::io::{Errno, write, writev};
 use std::{
@@ -19,13 +21,13 @@ use vm_wire::{
     limits::{QUEUE_BYTES, QUEUES_BYTES_ALL},
 };
 
-/// Most frames of one system call.
+/// Bound on the frames of one system call.
 const BATCH: usize = 16;
-/// Bytes that are given to the socket at once: what is urgent waits behind them.
+/// Bound on the bytes that are handed to the socket at once. Urgent frames wait behind them.
 const BATCH_BYTES: usize = 256 * 1024;
-/// A frame up to this length is copied before it is written. Bytes.
+/// Up to this length, in bytes, a frame is copied before it is written.
 const SMALL_MAX: usize = 512;
-/// Bytes that are written to one socket in one turn, before others have theirs.
+/// Bound on the bytes that are written to one socket in one turn, before other sockets are written.
 const TURN_BYTES: usize = 512 * 1024;
 
 /// Bytes that wait in all queues of the daemon.
@@ -39,29 +41,29 @@ impl Room {
         self.used + bytes <= QUEUES_BYTES_ALL
     }
 
-    /// Whether at most half is in use.
+    /// Whether at most half of the bound is in use.
     pub fn is_half_empty(&self) -> bool {
         self.used <= QUEUES_BYTES_ALL / 2
     }
 }
 
-/// Which frames overtake which.
+/// The order of frames in a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lanes {
-    /// None: the order of sending is kept, as consoles need it.
+    /// Frames keep the order in which they were pushed, as consoles need it.
     One,
-    /// Everything overtakes the chunks of tasks' messages.
+    /// All other frames overtake the chunks of tasks' messages.
     Two,
 }
 
-/// What became of a frame.
+/// The result of a push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pushed {
-    /// It will be written.
+    /// The frame will be written.
     Kept,
-    /// It is a chunk or an acknowledgement, and there is no room.
+    /// The frame, a chunk or an acknowledgement, was dropped because there is no room.
     Dropped,
-    /// It may not be dropped, and there is no room: the other end does not read.
+    /// There is no room for a frame that may not be dropped: the other end does not read.
     Stuck,
 }
 
@@ -69,17 +71,17 @@ pub enum Pushed {
 #[derive(Debug)]
 pub struct FrameQueue {
     lanes: Lanes,
-    /// Taken from the lanes and given to the socket, in this order.
+    /// Frames that were taken from the lanes, in the order of writing.
     leaving: VecDeque<Frame>,
     /// Bytes in `leaving`.
     leaving_bytes: usize,
-    /// Bytes of the first of `leaving` that are out.
+    /// Bytes of the first frame of `leaving` that are written.
     written: usize,
     urgent: VecDeque<Frame>,
     bulk: VecDeque<Frame>,
-    /// Bytes in all three.
+    /// Bytes in `leaving`, `urgent` and `bulk`.
     bytes: usize,
-    /// The pairs of which chunks were dropped.
+    /// The channels of which chunks were dropped.
     losers: BTreeSet<(Tid, Tid)>,
 }
 
@@ -98,17 +100,17 @@ impl FrameQueue {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue has no frame.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Bytes that wait.
+    /// Bytes in the queue.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Puts a frame in, if there is room for it.
+    /// Adds a frame, if there is room for it.
     pub fn push(&mut self, frame: Frame, room: &mut Room) -> Pushed {
         let length = frame.len();
         let bulk = matches!(frame.header.op, Op::Data | Op::Ack | Op::Resend);
@@ -116,7 +118,8 @@ impl FrameQueue {
             self.losers.insert((frame.header.from, frame.header.to));
             return Pushed::Dropped;
         }
-        // What may not be dropped has twice the room, so that bulk alone never keeps it out.
+        // The bound for frames that may not be dropped is twice as high, so that bulk alone never
+        // keeps them out.
         if self.bytes + length > 2 * QUEUE_BYTES.max(frame.header.op.body_max()) {
             return Pushed::Stuck;
         }
@@ -133,7 +136,7 @@ impl FrameQueue {
         Pushed::Kept
     }
 
-    /// The pairs that lost chunks, once there is room again.
+    /// The channels that lost chunks, once there is room again; empty before.
     pub fn take_losers(&mut self, room: &Room) -> Vec<(Tid, Tid)> {
         if self.losers.is_empty() || self.bytes > QUEUE_BYTES / 2 || !room.is_half_empty() {
             return Vec::new();
@@ -141,12 +144,12 @@ impl FrameQueue {
         std::mem::take(&mut self.losers).into_iter().collect()
     }
 
-    /// Whether some pair has lost chunks and was not told yet.
+    /// Whether a channel has lost chunks and was not returned by `take_losers` yet.
     pub fn has_losers(&self) -> bool {
         !self.losers.is_empty()
     }
 
-    /// The next frame to write, by rank.
+    /// Takes the next frame in the order of writing.
     pub fn pop(&mut self, room: &mut Room) -> Option<Frame> {
         debug_assert!(self.leaving.is_empty());
         let frame = self.urgent.pop_front().or_else(|| self.bulk.pop_front())?;
@@ -157,7 +160,7 @@ impl FrameQueue {
     /// Writes what the socket takes, up to a turn's share.
     ///
     /// # Errors
-    /// What the system says; the connection is of no use any more.
+    /// The error of the system call; the connection cannot be used any more.
     pub fn flush(&mut self, socket: impl AsFd, room: &mut Room) -> Result<Flushed, Errno> {
         let mut share = TURN_BYTES;
         loop {
@@ -187,7 +190,7 @@ impl FrameQueue {
     }
 
     fn write_some(&self, socket: impl AsFd) -> Result<usize, Errno> {
-        // One small frame, as a round trip sends it, is cheaper to copy than to gather.
+        // For one small frame, as in a round trip, a copy is cheaper than a gathering write.
         if let [frame] = self.leaving.as_slices().0
             && frame.len() <= SMALL_MAX
         {
@@ -227,21 +230,21 @@ impl FrameQueue {
         room.used -= length;
     }
 
-    /// The connection is closed: what waits is forgotten.
+    /// Empties the queue of a closed connection.
     pub fn clear(&mut self, room: &mut Room) {
         room.used -= self.bytes;
         *self = FrameQueue::new(self.lanes);
     }
 }
 
-/// How a flush ended.
+/// The result of a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flushed {
-    /// Everything is written.
+    /// The queue is empty.
     Empty,
-    /// The socket is full: an event will tell when it is not.
+    /// The socket is full. An event follows when it has room again.
     Blocked,
-    /// The turn's share is used up, but the socket takes more.
+    /// The turn's share is used up, but the socket may take more.
     More,
 }
 
@@ -273,7 +276,7 @@ mod tests {
         (near, far)
     }
 
-    /// Reads what is there.
+    /// Reads all bytes that are available, and returns the frames.
     fn read_some(far: &mut UnixStream, reader: &mut FrameReader) -> Vec<Frame> {
         let mut bytes = vec![0; 100_000];
         while let Ok(count @ 1..) = far.read(&mut bytes) {
@@ -298,7 +301,7 @@ mod tests {
             queue.flush(&near, &mut room).expect("open");
         }
         let place = seen.iter().position(|frame| frame.header.op == Op::Alive);
-        // Behind what the system and the batch under way hold.
+        // The urgent frame comes after what the system and the current batch hold.
         assert!(place.is_some_and(|place| place < 12), "{place:?}");
         let chunks: Vec<u64> = seen
             .iter()

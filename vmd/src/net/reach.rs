@@ -1,46 +1,48 @@
-//! Where this daemon is reached, and whom it lets in: an address that leads others elsewhere, to
-//! themselves most of all, would end them later, without a word to anybody who looks.
+//! The address at which this daemon is reached, and the check of daemons that want to join.
 //!
-//! A daemon that listens on all addresses and was not told which one to tell chooses one of those that
-//! its computer has ([`crate::net::interfaces`]). It learns better: a host that joins from another computer
-//! has reached it somewhere, and that address is right for others, too.
+//! A published address that leads other daemons elsewhere, above all to themselves, would make
+//! links fail later, without a message to the user. So such an address is refused at the join.
+//!
+//! A daemon that listens on all addresses, and whose user gave no address, chooses one of the
+//! computer's addresses ([`crate::net::interfaces`]). It may learn a better one: the address at
+//! which a host that joins from another computer has reached it is right for other hosts, too.
 
 use crate::net::interfaces::{Kind, Own, kind};
 use std::net::{IpAddr, SocketAddr};
 use vm_wire::{HostId, agreed::HostFacts};
 
-/// Somebody who wants to join.
+/// A daemon that wants to join.
 #[derive(Debug, Clone, Copy)]
 pub struct Asker<'a> {
-    /// Where it comes from.
+    /// The address that it comes from.
     pub from: IpAddr,
-    /// Where it has reached this daemon.
+    /// The address at which it has reached this daemon.
     pub reached: IpAddr,
-    /// What it says of itself.
+    /// The facts that it publishes.
     pub facts: &'a HostFacts,
 }
 
-/// The answer to it.
+/// The result of the check of a joining daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The machine may decide.
+    /// The request goes to the machine, which decides.
     Ask,
-    /// Likewise, once others are told that address of this daemon.
+    /// The request goes to the machine after this daemon has published that address as its own.
     Tell(SocketAddr),
-    /// It cannot work, and why.
+    /// The daemon is refused, for this reason.
     Refuse(String),
 }
 
-/// What this daemon tells others of where it is.
+/// What this daemon may publish as its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
-    /// The port on which it listens, if it may tell another address than it does.
+    /// The port to publish with a better address; none if the user chose the address.
     pub learns: Option<u16>,
 }
 
 impl Reach {
-    /// Whether `asker` can be let in, where this computer has the addresses `own`, this daemon is the
-    /// host `me`, and `hosts` are in the machine.
+    /// Judges a join request. `own` are the addresses of this computer, `me` is the host of this
+    /// daemon, `hosts` are the hosts of the machine.
     pub fn judge<'a>(
         self,
         asker: Asker<'_>,
@@ -100,7 +102,7 @@ impl Reach {
     }
 }
 
-/// The address that a host is told at.
+/// The published IP address of a host.
 pub fn ip_of(facts: &HostFacts) -> Option<IpAddr> {
     let addr: Option<SocketAddr> = facts.addr.parse().ok();
     addr.map(|addr| addr.ip().to_canonical())
@@ -128,8 +130,8 @@ mod tests {
         }
     }
 
-    /// What a daemon of the machine of `hosts`, the first of which it is, says to one that comes from
-    /// `from`, has reached it at `reached`, and is told at `addr`.
+    /// The verdict of the first daemon of a machine with the addresses `hosts` on a daemon that
+    /// comes from `from`, has reached it at `reached`, and publishes `addr`.
     fn judge(reach: Reach, hosts: &[&str], (from, reached, addr): (&str, &str, &str)) -> Verdict {
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         let own = [
@@ -179,7 +181,7 @@ mod tests {
                 "{why}"
             );
         }
-        // The other daemon of this computer has not learned it yet.
+        // The other daemon on this computer has not learned a better address yet.
         let why = refusal(judge(LEARNS, &["10.0.0.1:7170", "127.0.0.1:7171"], far));
         assert!(why.contains("'n2'") && why.contains("--listen"), "{why}");
     }
@@ -208,7 +210,8 @@ mod tests {
             tells("10.1.0.1:7170")
         );
         assert_eq!(judge(TOLD, &alone, by("10.1.0.1")), Verdict::Ask);
-        // A container of this computer, and a neighbour on the cable, are no measure for others.
+        // The address of a container of this computer, or of a neighbour on the cable, is not one
+        // that other hosts reach.
         assert_eq!(judge(LEARNS, &alone, by("172.17.0.1")), Verdict::Ask);
         assert_eq!(judge(LEARNS, &alone, by("fe80::1")), Verdict::Ask);
         let containers = ["172.17.0.1:7170"];
@@ -216,7 +219,7 @@ mod tests {
             judge(LEARNS, &containers, by("10.0.0.1")),
             tells("10.0.0.1:7170")
         );
-        // Others have used the address that is told.
+        // Other hosts have used the published address.
         let several = ["10.0.0.1:7170", "10.0.0.2:7170"];
         assert_eq!(judge(LEARNS, &several, by("10.1.0.1")), Verdict::Ask);
     }

@@ -1,24 +1,24 @@
-//! The content of a link's records, sealed and opened where it lies.
+//! Seals and opens the content of a link's records in place.
 //!
-//! What is said here is what the crate `snow`, which makes the handshake, says after it: section 5.1
-//! and, for the cipher, section 12.4 of the Noise specification, revision 34. But `snow` seals and
-//! opens from one place into another and copies each byte once more for that, which an image of a
-//! GiB notices.
+//! The scheme is the one of the crate `snow`, which makes the handshake: section 5.1 and, for the
+//! cipher, section 12.4 of the Noise specification, revision 34. `snow` itself seals and opens from
+//! one buffer into another; the additional copy of each byte costs noticeable time for an image of
+//! a GiB.
 
 use crate::net::secure_error::SecureError;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use snow::HandshakeState;
 
-/// What sealing adds to a content. Bytes.
+/// Length of the authentication tag that sealing appends. Bytes.
 pub const TAG: usize = 16;
 
-/// Both ways of a link.
+/// The keys of both directions of a link.
 pub struct Records {
     sealing: Way,
     opening: Way,
 }
 
-/// The key of one way, and how many records it has sealed or opened.
+/// The key of one direction, and the number of records that it has sealed or opened.
 struct Way {
     key: LessSafeKey,
     count: u64,
@@ -42,7 +42,7 @@ impl Way {
 }
 
 impl Records {
-    /// What follows a handshake that is over.
+    /// The records that follow a finished handshake.
     pub fn after(noise: &mut HandshakeState) -> Records {
         assert!(noise.is_handshake_finished());
         let (first, second) = noise.dangerously_get_raw_split();
@@ -56,7 +56,7 @@ impl Records {
         }
     }
 
-    /// Seals all but the last [`TAG`] bytes, and writes these.
+    /// Seals all but the last [`TAG`] bytes, and writes the tag into the last [`TAG`] bytes.
     pub fn seal(&mut self, content: &mut [u8]) {
         let way = &mut self.sealing;
         let (content, room) = content.split_at_mut(content.len() - TAG);
@@ -68,11 +68,11 @@ impl Records {
         way.count += 1;
     }
 
-    /// Opens what is sealed from `sealed` on to the end of `bytes`; the content is at their beginning
-    /// then. Returns its length.
+    /// Opens the sealed bytes from `sealed` to the end of `bytes`. The content is then at the
+    /// beginning of `bytes`. Returns its length.
     ///
     /// # Errors
-    /// [`SecureError::Record`]: it is not the next one of the other end, unchanged.
+    /// [`SecureError::Record`]: the record is not the next one of the other end, or was changed.
     pub fn open(&mut self, bytes: &mut [u8], sealed: usize) -> Result<usize, SecureError> {
         let way = &mut self.opening;
         let content = way
@@ -89,7 +89,8 @@ mod tests {
     use super::*;
     use snow::{Builder, TransportState};
 
-    /// Both ends after a handshake: one with records, the other as `snow` has it.
+    /// Both ends after a handshake: one end with `Records`, the other end with the implementation
+    /// of `snow`.
     fn ends(initiates: bool) -> (Records, TransportState) {
         let builder = || Builder::new("Noise_NN_25519_AESGCM_SHA256".parse().expect("a pattern"));
         let mut maker = builder().build_initiator().expect("nothing is missing");
@@ -126,7 +127,7 @@ mod tests {
                     .expect("it is sealed");
                 assert_eq!(opened[..count], content);
 
-                // It lies behind what is before it, by any distance.
+                // The record lies at varying distances behind the beginning of the buffer.
                 let before = 3 * round;
                 let mut bytes = vec![9; before + length + TAG];
                 let count = snow.write_message(&content, &mut bytes[before..]);

@@ -7,19 +7,19 @@
 //! sealed frames                       <-> sealed frames      the first is Hello
 //! ```
 //!
-//! The pattern NNpsk0 mixes the secret's key into everything: the first record already proves that
-//! the maker knows it (or repeats what somebody said who does), the second proves the same of the
-//! other end, and a repeated first record leads nowhere, because nothing counts before a sealed
-//! Hello came, which only the owner of the fresh key can make. Both keys are forgotten with the
-//! link, so a secret that leaks later opens no recorded traffic.
+//! The pattern NNpsk0 mixes the secret's key into every record. The first record proves that the
+//! maker knows the secret, or repeats a recorded opening. The second record proves the same of the
+//! other end. A repeated first record has no effect: nothing counts before a sealed Hello, which
+//! only the owner of the fresh key can make. Both ephemeral keys are forgotten with the link, so a
+//! secret that leaks later opens no recorded traffic.
 //!
 //! A record is its length in two bytes, little-endian, then that many bytes. Length zero is an
-//! alert: one more byte says why the other end refuses. An alert is not sealed; who can forge one
-//! can cut the connection as well.
+//! alert: one more byte gives the reason why the other end refuses. An alert is not sealed: an
+//! attacker who can forge one can also cut the connection.
 //!
 //! On links that the user wants unencrypted ([`Mode::Plain`]) each end seals its first record,
 //! Hello, and writes plain frames after it. The mode is in the first bytes, so a difference is
-//! found and named. This module does no I/O.
+//! detected and named. This module does no I/O.
 
 use crate::{
     net::{
@@ -35,26 +35,26 @@ use vm_wire::FrameReader;
 
 /// The Noise protocol of the links.
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_SHA256";
-/// First bytes of a link: what it is, and the version of this handshake.
+/// First bytes of a link: the kind of connection, and the version of the handshake.
 const MAGIC: &[u8; 8] = b"vm-link\x01";
-/// Magic and mode.
+/// Length of the magic and the mode. Bytes.
 const OPENING: usize = MAGIC.len() + 1;
-/// Length of a record's length. Bytes.
+/// Length of a record's length field. Bytes.
 pub const LENGTH: usize = 2;
-/// Both records of the handshake: an ephemeral key and a tag. Bytes.
+/// Length of each record of the handshake: an ephemeral key and a tag. Bytes.
 const SHAKE: usize = 32 + TAG;
-/// What a record has beside the plain bytes. Bytes.
+/// Overhead of a record. Bytes.
 pub const SEALED: usize = LENGTH + TAG;
-/// Most plain bytes in one record.
+/// Bound on the plain bytes in one record.
 pub const SEALED_MAX: usize = 65_535 - TAG;
 
-/// What happens to the bytes after Hello.
+/// Protection of the bytes after Hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
-    /// They are encrypted and authenticated.
+    /// The bytes are encrypted and authenticated.
     Encrypted,
-    /// They are as they are: the user trusts the network.
+    /// The bytes are sent as they are: the user trusts the network.
     Plain,
 }
 
@@ -68,12 +68,12 @@ impl Mode {
 }
 
 enum Stage {
-    /// The other end: the opening and the first record are awaited.
+    /// At the end that was connected to: the opening and the first record are awaited.
     Opening(Box<HandshakeState>),
-    /// The maker: the second record is awaited.
+    /// At the maker: the second record is awaited.
     Answer(Box<HandshakeState>),
     Open(Box<Records>),
-    /// After an error.
+    /// An error has ended the link.
     Failed,
 }
 
@@ -81,15 +81,16 @@ enum Stage {
 pub struct Secure {
     mode: Mode,
     stage: Stage,
-    /// Bytes from the other end that make no whole record yet.
+    /// Bytes from the other end that do not make a whole record yet.
     input: BytesMut,
-    /// Whether the first record after the handshake was received; was sent.
+    /// Whether the first record after the handshake was received (`first_in`), was sent
+    /// (`first_out`).
     first_in: bool,
     first_out: bool,
 }
 
 impl Secure {
-    /// The end that made the connection; `out` gets what it says first.
+    /// The end that made the connection. `out` gets its first bytes.
     pub fn maker(secret: &Secret, mode: Mode, out: &mut Vec<u8>) -> Secure {
         let opening = opening(mode);
         let mut noise = builder(secret, &opening)
@@ -127,13 +128,13 @@ impl Secure {
         matches!(self.stage, Stage::Open(_))
     }
 
-    /// Whether what is sent from now on goes out as it is.
+    /// Whether later bytes are sent without encryption.
     pub fn sends_plain(&self) -> bool {
         self.mode == Mode::Plain && self.first_out
     }
 
-    /// Where bytes from the other end are put before [`Secure::receive`]: a buffer here, or the
-    /// reader's own where nothing has to be opened.
+    /// The buffer for bytes from the other end before [`Secure::receive`]: a buffer of this struct,
+    /// or the reader's own if the bytes are plain.
     pub fn input<'a>(&'a mut self, reader: &'a mut FrameReader) -> &'a mut BytesMut {
         if self.mode == Mode::Plain && self.first_in {
             reader.buffer(0)
@@ -142,7 +143,8 @@ impl Secure {
         }
     }
 
-    /// Bytes that are missing for a whole record, as far as known; a hint for the size of a read.
+    /// Number of bytes that a whole record still needs, as far as known; a hint for the size of a
+    /// read.
     pub fn missing(&self) -> usize {
         match self.input.first_chunk::<LENGTH>() {
             Some(length) if self.is_open() => {
@@ -153,11 +155,11 @@ impl Secure {
         }
     }
 
-    /// Works through what was put into [`Secure::input`]: frames' bytes go to `reader`, what has to
-    /// be said to the other end to `out`, also in the case of an error.
+    /// Processes the bytes that were put into [`Secure::input`]. The bytes of frames go to
+    /// `reader`; bytes for the other end go to `out`, also in the case of an error.
     ///
     /// # Errors
-    /// [`SecureError`]: the connection is of no use any more.
+    /// [`SecureError`]: the connection cannot be used any more.
     pub fn receive(
         &mut self,
         reader: &mut FrameReader,
@@ -214,7 +216,7 @@ impl Secure {
                     }
                     self.first_in = true;
                 }
-                // Plain bytes that came together with the sealed Hello.
+                // Plain bytes may come together with the sealed Hello.
                 if !self.input.is_empty() {
                     reader.push(&self.input);
                     self.input.clear();
@@ -231,17 +233,17 @@ impl Secure {
         }
     }
 
-    /// What came from the other end and makes no whole record yet, for whoever goes on with
-    /// [`sealed`] and [`Secure::open_within`] in place of [`Secure::receive`].
+    /// The bytes from the other end that make no whole record yet, for a caller that continues with
+    /// [`sealed`] and [`Secure::open_within`] instead of [`Secure::receive`].
     pub fn rest(&mut self) -> BytesMut {
         self.input.split()
     }
 
-    /// Opens a record, whose sealed bytes are from `sealed` on to the end of `bytes`; its content is at
-    /// their beginning then. Returns its length.
+    /// Opens a record whose sealed bytes are from `sealed` to the end of `bytes`. The content is
+    /// then at the beginning of `bytes`. Returns its length.
     ///
     /// # Errors
-    /// [`SecureError::Record`]: it cannot be opened.
+    /// [`SecureError::Record`]: the record cannot be opened.
     pub fn open_within(&mut self, bytes: &mut [u8], sealed: usize) -> Result<usize, SecureError> {
         match &mut self.stage {
             Stage::Open(records) => records.open(bytes, sealed),
@@ -249,7 +251,8 @@ impl Secure {
         }
     }
 
-    /// Appends the record for `plain`, at most [`SEALED_MAX`] bytes. The handshake is over.
+    /// Appends the record for `plain`, at most [`SEALED_MAX`] bytes. To be called only after the
+    /// handshake.
     pub fn seal(&mut self, plain: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; LENGTH]);
@@ -258,8 +261,9 @@ impl Secure {
         self.seal_within(&mut out[start..]);
     }
 
-    /// Makes a record of what lies in its place, with [`LENGTH`] bytes before it and the rest of
-    /// [`SEALED`] after it: at most [`SEALED_MAX`] bytes. The handshake is over.
+    /// Makes a record in place: `record` has [`LENGTH`] free bytes before its content, of at most
+    /// [`SEALED_MAX`] bytes, and [`TAG`] free bytes after it. To be called only after the
+    /// handshake.
     pub fn seal_within(&mut self, record: &mut [u8]) {
         let length = record.len() - LENGTH;
         debug_assert!(length <= SEALED_MAX + TAG && !self.sends_plain());
@@ -291,7 +295,7 @@ fn put_record(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A record of the handshake, or `None` until it is whole.
+/// Takes a record of the handshake from `input`; `None` if it is not whole yet.
 fn take_shake(input: &mut BytesMut) -> Result<Option<BytesMut>, SecureError> {
     if input.len() < LENGTH {
         return Ok(None);
@@ -308,7 +312,7 @@ fn take_shake(input: &mut BytesMut) -> Result<Option<BytesMut>, SecureError> {
     }
 }
 
-/// Opens the next record into `reader`; false until it is whole.
+/// Opens the next record into `reader`; false if it is not whole yet.
 fn open_record(
     records: &mut Records,
     input: &mut BytesMut,
@@ -324,11 +328,11 @@ fn open_record(
     Ok(true)
 }
 
-/// How many sealed bytes the next record has, once it is whole; its length, [`LENGTH`] bytes, is
-/// before them.
+/// The number of sealed bytes of the next record, if it is whole; the [`LENGTH`] bytes of its
+/// length stand before them.
 ///
 /// # Errors
-/// [`SecureError::Record`]: an impossible length.
+/// [`SecureError::Record`]: the length is impossible.
 pub fn sealed(input: &[u8]) -> Result<Option<usize>, SecureError> {
     let Some(length) = input.first_chunk::<LENGTH>() else {
         return Ok(None);
@@ -361,7 +365,7 @@ mod tests {
         bytes
     }
 
-    /// One end with its reader and what it has said.
+    /// One end with its reader and its sent bytes.
     struct End {
         secure: Secure,
         reader: FrameReader,
@@ -514,7 +518,7 @@ mod tests {
         let opening = maker.said();
         let mut other = End::other(KEY, Mode::Plain);
         assert_eq!(other.hear(&opening), Ok(()));
-        // Who only recorded the opening cannot seal a Hello, not even on plain links.
+        // An attacker who only recorded the opening cannot seal a Hello, not even on plain links.
         let error = other.hear(&bytes(&frame(1, 10)));
         assert!(error == Err(SecureError::Record) || other.reader.next_frame() == Ok(None));
     }

@@ -1,9 +1,9 @@
-//! Why a link cannot be used: the errors of its handshake and of its records.
+//! The errors of a link's handshake and of its records.
 
-/// Why a link is of no use.
+/// Why a link cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SecureError {
-    /// The first bytes are no link's, or one of another handshake version.
+    /// The first bytes are not those of a link, or of another version of the handshake.
     #[error("it does not speak this protocol of links")]
     Foreign,
     /// One end encrypts, the other does not.
@@ -15,13 +15,13 @@ pub enum SecureError {
     /// The other end does not know the secret.
     #[error("it has another secret: give both daemons the same one (see --secret-file)")]
     Secret,
-    /// A record that cannot be opened, or an impossible length.
+    /// A record cannot be opened, or has an impossible length.
     #[error("it sent a bad record")]
     Record,
 }
 
 impl SecureError {
-    /// The byte that tells it to the other end.
+    /// The byte of the alert that reports this error to the other end.
     pub const fn alert(self) -> u8 {
         match self {
             SecureError::Foreign => 1,
@@ -31,7 +31,8 @@ impl SecureError {
         }
     }
 
-    /// What the other end has told by a byte; an unknown one means [`SecureError::Foreign`].
+    /// The error that the other end has reported by an alert. An unknown byte means
+    /// [`SecureError::Foreign`].
     pub const fn from_alert(alert: u8) -> SecureError {
         match alert {
             2 => SecureError::Mode,

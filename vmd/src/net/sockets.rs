@@ -1,5 +1,5 @@
-//! Small things that all sockets need: reading into a growing buffer, and accepting when the
-//! limit of open files is reached.
+//! Functions that all sockets need: reading into a growing buffer, and accepting at the limit of
+//! open files.
 
 use bytes::BytesMut;
 use rustix::{
@@ -8,19 +8,19 @@ use rustix::{
 };
 use std::{fs::File, io, os::fd::AsFd, time::Duration};
 
-/// Least room of one read: many small frames come with one call.
+/// Least room for one read, so that one call reads many small frames. Bytes.
 pub const READ_MIN: usize = 4 * 1024;
-/// Bytes that are read from one socket before others have their turn.
+/// Bound on the bytes that are read from one socket before other sockets are read.
 pub const SERVE_BYTES: usize = 128 * 1024;
 
-/// What a read found.
+/// The result of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Read {
-    /// The room was filled: there may be more.
+    /// The room was filled: there may be more bytes.
     Full(usize),
-    /// Less than the room: there is no more now, and an event will tell when there is.
+    /// Fewer bytes than the room. There are no more now; an event follows when there are.
     Some(usize),
-    /// There is nothing now.
+    /// There are no bytes now.
     Nothing,
     /// The other end has closed.
     End,
@@ -29,7 +29,7 @@ pub enum Read {
 /// Reads up to `room` bytes and appends them.
 ///
 /// # Errors
-/// What the system says; the connection is of no use any more.
+/// The error of the system call; the connection cannot be used any more.
 pub fn read_into(socket: impl AsFd, buffer: &mut BytesMut, room: usize) -> Result<Read, Errno> {
     let start = buffer.len();
     buffer.resize(start + room, 0);
@@ -49,7 +49,8 @@ pub fn read_into(socket: impl AsFd, buffer: &mut BytesMut, room: usize) -> Resul
     }
 }
 
-/// Whether there is something to read now, or the end; of a process: whether it has ended.
+/// Whether the descriptor can be read now, or is at its end. For a process descriptor: whether the
+/// process has ended.
 pub fn is_readable(fd: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&fd, PollFlags::IN)];
     let at_once = Timespec {
@@ -59,22 +60,22 @@ pub fn is_readable(fd: impl AsFd) -> bool {
     poll(&mut polled, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// A descriptor kept back, so that a connection can be accepted, and closed, when there is no
-/// other one left: an event says but once that somebody waits, and a client that waits for ever is
-/// worse off than one that is told.
+/// A spare descriptor, so that a connection can be accepted and closed when no other descriptor is
+/// left. An edge-triggered event reports a waiting connection only once. A connection that is never
+/// accepted would wait for ever; a refused one gets a message.
 #[derive(Debug)]
 pub struct Spare(Option<File>);
 
 impl Spare {
-    /// Takes one.
+    /// Opens the spare descriptor.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new() -> io::Result<Spare> {
         Ok(Spare(Some(File::open("/dev/null")?)))
     }
 
-    /// Whether that error means that no descriptor is left.
+    /// Whether the error means that no descriptor is left.
     pub fn is_exhausted(error: &io::Error) -> bool {
         matches!(
             Errno::from_io_error(error),
@@ -82,7 +83,7 @@ impl Spare {
         )
     }
 
-    /// Calls `refuse` while one more descriptor is free.
+    /// Closes the spare descriptor while `refuse` runs, so that one descriptor is free.
     pub fn lend<T>(&mut self, refuse: impl FnOnce() -> T) -> T {
         self.0 = None;
         let answer = refuse();
@@ -91,8 +92,8 @@ impl Spare {
     }
 }
 
-/// Raises the soft limit of open files to the hard one. Returns the limit that tasks start with:
-/// the soft one as it was, because programs that use `select` break with more.
+/// Raises the soft limit of open files to the hard limit. Returns the former limits, which tasks
+/// start with: programs that use `select` break with a higher soft limit.
 pub fn raise_file_limit() -> rustix::process::Rlimit {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let before = getrlimit(Resource::Nofile);
@@ -106,25 +107,25 @@ pub fn raise_file_limit() -> rustix::process::Rlimit {
     before
 }
 
-/// How long a link may leave data unacknowledged before it counts as broken. Above a short pause of
-/// the network, below the lease.
+/// How long sent data of a link may stay unacknowledged before the link counts as broken. Longer
+/// than a short pause of the network, shorter than the lease.
 const USER_TIMEOUT: Duration = Duration::from_millis(2_000);
-/// Bytes in the system's queue of a link that were not sent yet: what is urgent waits behind them.
+/// Bound on the unsent bytes in the system's queue of a link. Urgent frames wait behind them.
 const UNSENT_BYTES: u32 = 256 * 1024;
 
-/// Sets what every link needs.
+/// Sets the socket options of a link.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn tune_link(socket: &impl AsFd) -> io::Result<()> {
     tune_bulk(socket)?;
     socket2::SockRef::from(socket).set_tcp_notsent_lowat(UNSENT_BYTES)
 }
 
-/// Sets what a connection for much at once needs.
+/// Sets the socket options of a connection that carries much data.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn tune_bulk(socket: &impl AsFd) -> io::Result<()> {
     let socket = socket2::SockRef::from(socket);
     socket.set_tcp_nodelay(true)?;

@@ -56,7 +56,7 @@ pub struct Coordinators {
 /// The work of a coordinator's process, over the socket that is standard input.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn coordinate() -> io::Result<()> {
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     vm_coordinator::run(&socket)
@@ -66,7 +66,7 @@ impl Coordinators {
     /// None yet. The event loop is woken when [`Coordinators::take_started`] has something.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(waker: Arc<Waker>) -> io::Result<Coordinators> {
         let start = |mut command: Command| Ok((Pid::from_child(&command.spawn()?), ()));
         Ok(Coordinators {

@@ -123,7 +123,7 @@ impl Guardian {
     /// Starts the guardian of the daemon whose folder is `dir`, locked by `lock`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn start(dir: &Path, lock: OwnedFd) -> io::Result<Arc<Guardian>> {
         let lease = rustix::fs::memfd_create("lease", MemfdFlags::CLOEXEC);
         let guardian = Guardian {
@@ -229,7 +229,7 @@ impl Guardian {
     /// process has become its program.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn begin(&self) -> Answer<PipeWriter, io::Error> {
         let (read, pipe) = io::pipe()?;
         // As much as an ordinary user may have.

@@ -73,7 +73,7 @@ impl Launches {
     /// None yet. The event loop is woken when [`Launches::next`] has something.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(spawner: Spawner, waker: Arc<Waker>) -> io::Result<Launches> {
         Ok(Launches {
             tasks: Lane::new("start", spawner.clone(), Arc::clone(&waker))?,

@@ -37,7 +37,7 @@ impl LeaseTimer {
     /// A timer that is not set.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new() -> io::Result<LeaseTimer> {
         // SAFETY: a sigevent is plain data, for which zeroes are valid.
         let mut event: libc::sigevent = unsafe { mem::zeroed() };
@@ -55,7 +55,7 @@ impl LeaseTimer {
     /// From now on the daemon is killed at `end`, or never, not at any time that was set before.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn set(&self, end: Option<Time>) -> io::Result<()> {
         // Zeroes disarm it.
         let end = end.unwrap_or(Time(0));
@@ -99,7 +99,7 @@ impl Probe {
     /// Starts it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn start() -> anyhow::Result<Probe> {
         ensure!(
             getpid() != Pid::INIT,

@@ -36,7 +36,7 @@ const ARCHES: [(u16, &str); 2] = [(62, "x86_64"), (183, "aarch64")];
 /// Whether a portable state comes out of that pipe. Waits for its first bytes, and leaves them there.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn is_state(pipe: impl AsFd) -> anyhow::Result<bool> {
     let (copy, into) = rustix::pipe::pipe()?;
     let flags = rustix::pipe::SpliceFlags::empty();

@@ -94,7 +94,7 @@ impl Processes {
     /// [`Processes::take_started`] has something to do.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(spawner: Spawner, waker: Arc<Waker>) -> io::Result<Processes> {
         // Any process number turns it on.
         match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {

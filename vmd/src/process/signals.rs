@@ -57,7 +57,7 @@ impl Signals {
     /// Catches them from now on.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn catch(context: &Context, has_fault: bool) -> io::Result<Signals> {
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         near.set_nonblocking(true)?;

@@ -218,7 +218,7 @@ pub fn task_score() -> i32 {
 /// The score of a process.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn score(process: Pid) -> io::Result<i32> {
     let text = fs::read_to_string(score_file(process))?;
     text.trim().parse().map_err(io::Error::other)

@@ -123,7 +123,7 @@ impl Spawner {
     /// image comes from, its data socket, its interrupt socket.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn bring_back(&self, how: &Back, handed: &[OwnedFd; 3]) -> io::Result<Started> {
         let mut command = transfer::restorer(how);
         command
@@ -504,7 +504,7 @@ fn pipes(child: &mut std::process::Child) -> io::Result<Streams> {
 /// Sets the size of a terminal; its processes get SIGWINCH.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn resize(terminal: impl AsFd, size: WindowSize) -> io::Result<()> {
     let size = Winsize {
         ws_row: size.rows,

@@ -48,7 +48,7 @@ where
     /// Starts the thread; it wakes the event loop with each answer.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn new(
         name: &str,
         start: impl Fn(O) -> Answer<T, E> + Send + 'static,

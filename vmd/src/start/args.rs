@@ -10,12 +10,11 @@ use std::{
 };
 use vm_wire::limits;
 
-/// Where a daemon listens if it is not told: the first free port of these, on every address, of IPv4
-/// too.
+/// The default of --listen: the first free port of the range, on all addresses of IPv6 and IPv4.
 const LISTEN_DEFAULT: &str = "[::]:7170-7269";
-/// Size of the log before it is rotated, if the user does not say. Bytes.
+/// Default size at which the log is rotated. Bytes.
 const LOG_BYTES_DEFAULT: u64 = 16 * 1024 * 1024;
-/// The smallest log that is of any use. Bytes.
+/// Least size at which the log is rotated. Bytes.
 const LOG_BYTES_MIN: u64 = 64 * 1024;
 
 /// The daemon of the virtual parallel machine: one per host.
@@ -153,7 +152,7 @@ pub struct Args {
     pub detached: bool,
 }
 
-/// What a signal that asks the daemon to end does first.
+/// The effect of a signal that asks the daemon to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum OnTerm {
     /// Leave at once: tasks on this host end.
@@ -164,25 +163,25 @@ pub enum OnTerm {
     Suspend,
 }
 
-/// What to listen on.
+/// The address part of --listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Where {
-    /// An address, or the unspecified one for all.
+    /// An address; the unspecified address means all.
     Ip(IpAddr),
-    /// Whatever the name stands for.
+    /// A name, which is resolved.
     Name(String),
 }
 
-/// Where to listen for other daemons.
+/// The value of --listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
     /// The address or name.
     pub at: Where,
-    /// First and last port to try; 0 alone: any.
+    /// First and last port to try; 0 alone: any free port.
     pub ports: (u16, u16),
 }
 
-/// The text is no `ADDR:PORT` or `ADDR:PORT-PORT`, with an address or a name.
+/// The text is not `ADDR:PORT` or `ADDR:PORT-PORT` with an address or a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "write it as ADDR:PORT or ADDR:PORT-PORT with an address or a name, such as 0.0.0.0:7170, \
@@ -227,14 +226,15 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Whether that may be the name of a computer: its last part is no number, as that of an address is.
+/// Whether the text may be the name of a computer: its last part is not a number, as the last part
+/// of an IPv4 address is.
 fn is_name(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     let last = text.trim_end_matches('.').rsplit('.').next().unwrap_or("");
     text.chars().all(fits) && last.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
-/// A host's name is part of commands, of file names and of output in columns.
+/// Checks a host's name: the name is part of commands, of file names and of output in columns.
 fn parse_name(text: &str) -> Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if text.is_empty() || text.len() > limits::NAME_MAX || !text.chars().all(fits) {
@@ -246,10 +246,10 @@ fn parse_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The name given by the user, or the computer's.
+/// The name of this host: the one that the user gave, or the computer's.
 ///
 /// # Errors
-/// When the computer's name is no good as a host's.
+/// When the computer's name cannot be the name of a host.
 pub fn host_name(args: &Args) -> anyhow::Result<String> {
     if let Some(name) = &args.name {
         return Ok(name.clone());
@@ -264,7 +264,7 @@ pub fn host_name(args: &Args) -> anyhow::Result<String> {
 /// The working folder of this host, if it has one.
 ///
 /// # Errors
-/// When that is no folder, or none that other daemons can be told.
+/// When it is not a folder, or its path is not UTF-8, which other daemons need.
 pub fn work_dir(args: &Args) -> anyhow::Result<Option<String>> {
     let Some(given) = &args.work_dir else {
         return Ok(None);

@@ -1,8 +1,9 @@
 //! `--detach`: the daemon runs in the background, and the command ends once it is ready.
 //!
-//! The command starts itself again, with a pipe as standard output, and waits for one line on it:
-//! that the daemon is ready, or why it is not; before it there may be notes. So a script that runs `vmd --detach` knows when it
-//! can go on, and errors are seen where the command was given.
+//! The command starts its own program again as the daemon, with a pipe as standard output. It waits
+//! for a line on the pipe: that the daemon is ready, or why it is not. Notes may come before that
+//! line. So a script that runs `vmd --detach` knows when it can go on, and errors appear where the
+//! command was given.
 
 use anyhow::{Context, bail};
 use std::{
@@ -11,15 +12,15 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// What a daemon that is ready says.
+/// The line of a daemon that is ready.
 const READY: &str = "ready";
-/// Begins a line that is to be shown while the daemon is awaited.
+/// Prefix of a line that the command shows while it waits.
 const NOTE: &str = "note: ";
 
 /// In the command: starts the daemon and waits until it is ready.
 ///
 /// # Errors
-/// What the daemon says, or that it ended without a word.
+/// The error that the daemon reports, or the fact that it ended without a report.
 pub fn start() -> anyhow::Result<()> {
     let program = env::current_exe().context("cannot find this program's own file")?;
     let mut child = Command::new(program)
@@ -44,17 +45,17 @@ pub fn start() -> anyhow::Result<()> {
 /// In the daemon: leaves the terminal of the command.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn leave_terminal() -> anyhow::Result<()> {
     rustix::process::setsid().context("cannot leave the terminal")?;
     Ok(())
 }
 
-/// In the daemon: tells the command, which then ends, that it is ready or why it is not. The pipe
-/// is closed, so that nobody waits for its end.
+/// In the daemon: reports to the command that the daemon is ready, or why it is not; the command
+/// ends then. The pipe is closed, so that no process waits for its end.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn tell(result: Result<(), &anyhow::Error>) -> anyhow::Result<()> {
     let text = match result {
         Ok(()) => READY.to_owned(),
@@ -70,12 +71,12 @@ pub fn tell(result: Result<(), &anyhow::Error>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// In the daemon: lets the command show what takes its time.
+/// In the daemon: has the command show a note about a step that takes time.
 pub fn note(text: &str) {
     say(&format!("{NOTE}{text}"));
 }
 
-/// A command that was killed meanwhile is no reason to end.
+/// A write error is ignored: a command that was killed meanwhile is no reason to end.
 fn say(line: &str) {
     let mut stdout = io::stdout();
     if let Err(error) = writeln!(stdout, "{line}").and_then(|()| stdout.flush()) {

@@ -1,16 +1,18 @@
-//! The daemon's folder: who may use it, that one daemon at a time does, and what it leaves there.
+//! The daemon's folder: it is private to one user, one daemon at a time has it, and the daemon
+//! leaves notes in it.
 //!
-//! The folder has mode 0700 and belongs to the daemon's user, so nobody else reaches the socket in
-//! it. The folder itself and the file `pid` in it are locked as long as the daemon lives, and its
-//! guardian after it ([`crate::process::guardian`]). The locks go with the processes, so a socket found by a
-//! daemon that got them is that of a dead one and is replaced; and a `pid` that somebody removes
-//! lets no second daemon in.
+//! The folder has mode 0700 and belongs to the daemon's user, so no other user reaches the socket
+//! in it. The daemon locks the folder itself and the file `pid` in it as long as it lives; its
+//! guardian keeps the locks after it ([`crate::process::guardian`]). The kernel releases the locks
+//! with the processes. So a socket that a daemon finds after it has got the locks belongs to a dead
+//! daemon and is replaced. The lock of the folder keeps a second daemon out even if somebody
+//! removes `pid`.
 //!
-//! Files may be removed under a living daemon, by a cleaner of temporary folders or a mistaken
-//! `rm`. What is gone is made again ([`Dir::look_after`]). What is there and is not this daemon's
-//! own, by device and inode, belongs to another daemon in a folder that was made again, and is
-//! left alone, also at the end. On a normal end the daemon's own socket, `address` and `pid` are
-//! removed; the secret and the log stay, and the file `ended` tells the next daemon how this one
+//! A cleaner of temporary folders or a mistaken `rm` may remove files under a living daemon. The
+//! daemon makes missing files again ([`Dir::look_after`]). A file that is not this daemon's own, by
+//! device and inode, belongs to another daemon in a folder that was made again. This daemon leaves
+//! such a file alone, also at its end. An orderly end removes the daemon's own socket, `address`
+//! and `pid`. The secret and the log stay, and the file `ended` tells the next daemon how this one
 //! ended ([`crate::start::ended`]).
 
 use crate::{
@@ -42,15 +44,16 @@ use std::{
 use vm_local::NotPrivate;
 use vm_wire::place;
 
-/// Name of the file with `address:port` for those who want to join.
+/// Name of the file with the `address:port` at which other daemons can join.
 const ADDRESS_FILE: &str = "address";
 /// Name of the locked file with the daemon's process id.
 pub const PID_FILE: &str = "pid";
-/// How long the end of the daemon that has the folder, and of what its tasks left, is awaited.
+/// How long a starting daemon waits for the end of the daemon that has the folder, and of the
+/// processes of its tasks.
 const END_WAIT: Duration = Duration::from_secs(3);
-/// How often it is tried meanwhile.
+/// Interval between attempts to get the lock.
 const END_LOOK: Duration = Duration::from_millis(5);
-/// How often it is looked whether the files are still there.
+/// Interval at which the files are checked.
 const LOOK: Duration = Duration::from_secs(2);
 /// Longest path of a UNIX socket: `sun_path` without its final zero. Bytes.
 const SOCKET_PATH_MAX: usize = 107;
@@ -64,7 +67,7 @@ impl Identity {
         Identity(found.dev(), found.ino())
     }
 
-    /// That of what has the name; nothing if there is nothing.
+    /// The identity of the file at `path`; none if there is no file.
     fn at(path: &Path) -> io::Result<Option<Identity>> {
         match fs::symlink_metadata(path) {
             Ok(found) => Ok(Some(Identity::of(&found))),
@@ -74,7 +77,7 @@ impl Identity {
     }
 }
 
-/// A folder that this daemon has for itself.
+/// A folder that one daemon has locked for itself.
 #[derive(Debug)]
 pub struct Dir {
     path: PathBuf,
@@ -82,21 +85,21 @@ pub struct Dir {
     held: Arc<Mutex<Held>>,
 }
 
-/// By this a running daemon changes its folder, from any thread. A folder that is another daemon's by
-/// now is left alone, and so is its own once the daemon ends.
+/// Access to the daemon's folder from any thread. A folder that belongs to another daemon by now is
+/// not changed, and neither is any folder once this daemon ends.
 #[derive(Debug, Clone)]
 pub struct Handle(Arc<Mutex<Held>>);
 
 impl Handle {
-    /// As [`Dir::publish_address`]; what is made again later says this address, too.
+    /// As [`Dir::publish_address`]. A file that is made again later has this address, too.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn publish_address(&self, address: &str) -> anyhow::Result<()> {
         lock(&self.0).publish_address(address)
     }
 
-    /// The machine is no more: the note about it goes ([`crate::start::last`]).
+    /// Removes the note about the machine, which was halted ([`crate::start::last`]).
     pub fn forget_machine(&self) {
         let held = lock(&self.0);
         if held.is_in_place() {
@@ -105,30 +108,30 @@ impl Handle {
     }
 }
 
-/// What this daemon has in the folder. Files stay open, so that no later one gets their inodes.
+/// The daemon's files in the folder. They stay open, so that no later file gets their inodes.
 #[derive(Debug)]
 struct Held {
     path: PathBuf,
-    /// The folder, locked where its file system can.
+    /// The folder; locked if its file system can lock folders.
     folder: File,
     folder_locked: bool,
-    /// The locked file.
+    /// The file `pid`, locked.
     pid: File,
     socket: Option<Identity>,
-    /// What others are told.
+    /// The published address.
     address: Option<String>,
-    /// What was written of it, and the file.
+    /// The address in the file, and the file.
     written: Option<(String, File)>,
-    /// The lock that was handed over.
+    /// The identity of the lock that was handed to the guardian.
     handed: Option<Identity>,
-    /// The folder that has its name now, if that was said.
+    /// The folder that has this folder's name now, if its presence was logged.
     displaced: Option<Identity>,
-    /// The daemon ends: nothing is made again.
+    /// The daemon ends: no file is made again.
     left: bool,
 }
 
 impl Dir {
-    /// Takes `path` for this daemon; makes it if there is none.
+    /// Takes the folder `path` for this daemon; makes the folder if there is none.
     ///
     /// # Errors
     /// When the path is too long for a socket, the folder is not the user's own or open to others,
@@ -140,7 +143,8 @@ impl Dir {
         let path = path
             .canonicalize()
             .with_context(|| format!("cannot resolve {}", path.display()))?;
-        // Again, because the real path may be longer than what the user wrote.
+        // The length is checked again, because the real path may be longer than the one that the
+        // user wrote.
         check_length(&path)?;
         let (held, last) = Held::take(&path)?;
         Ok(Dir {
@@ -160,7 +164,7 @@ impl Dir {
         self.last.as_ref()
     }
 
-    /// For who changes something in it later.
+    /// Access for other threads.
     pub fn handle(&self) -> Handle {
         Handle(Arc::clone(&self.held))
     }
@@ -170,38 +174,39 @@ impl Dir {
         place::socket(&self.path)
     }
 
-    /// A descriptor of what is locked: as long as some process has it, no other daemon comes in.
+    /// A descriptor of the lock: no other daemon can take the folder as long as a process has this
+    /// descriptor open.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn lock(&self) -> io::Result<OwnedFd> {
         let mut held = self.held();
         held.handed = Some(held.lock_identity()?);
         held.lock_again()
     }
 
-    /// Listens on the socket: from now on tasks and consoles are heard.
+    /// Listens on the socket. From now on tasks and consoles can connect.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn listen(&self) -> anyhow::Result<UnixListener> {
         self.held().listen()
     }
 
-    /// Tells those who want to join where this daemon listens.
+    /// Writes the address at which other daemons can join to the file `address`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn publish_address(&self, address: &str) -> anyhow::Result<()> {
         self.held().publish_address(address)
     }
 
-    /// Has the files looked after by a thread of its own, since the folder may lie on a disk that
-    /// is far away. `heard` is given each socket that had to be made again, and `relocked` what is
-    /// locked instead of what [`Dir::lock`] gave.
+    /// Starts a thread that makes missing files again. It is a thread because the disk of the
+    /// folder may be slow. `heard` gets each listener that was made again. `relocked` gets the new
+    /// lock when it is not the one that [`Dir::lock`] returned.
     ///
     /// # Errors
-    /// When there is no thread.
+    /// When the thread cannot be started.
     pub fn look_after(
         &self,
         heard: impl Fn(UnixListener) + Send + 'static,
@@ -219,13 +224,14 @@ impl Dir {
                     Ok(socket) => socket.into_iter().for_each(&heard),
                     Err(error) => fails(error),
                 }
-                // Also of a folder of which only a part was made again.
+                // This is also done after an error in `mend`: a part of the folder may have been
+                // made again.
                 match held.take_other_lock() {
                     Ok(lock) => lock.into_iter().for_each(&relocked),
                     Err(error) => fails(error.into()),
                 }
                 drop(held);
-                // Once: the folder may be gone for good.
+                // The same error is logged once: the folder may be gone for good.
                 if !text.is_empty() && text != said {
                     log::error!("{text}");
                 }
@@ -237,7 +243,7 @@ impl Dir {
         Ok(())
     }
 
-    /// Leaves word for the next daemon here of how this one ends.
+    /// Leaves a note for the next daemon in this folder of how this one ends.
     pub fn note_end(&self, text: &str) {
         if self.held().is_in_place()
             && let Err(error) = ended::note(&self.path, text)
@@ -251,14 +257,15 @@ impl Dir {
     }
 }
 
-/// A panic while it was held leaves what the system says, which is looked at anew.
+/// The state is valid also after a panic, because it is compared with the file system before each
+/// use.
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Dir {
-    /// Removes what another daemon would take for a living one, as far as it is this one's own. The
-    /// lock goes last, with the file that holds it.
+    /// Removes the files by which another daemon would believe that this one lives, if they are
+    /// this one's own. The lock is released last, with its file.
     fn drop(&mut self) {
         let mut held = self.held();
         held.left = true;
@@ -274,7 +281,8 @@ impl Held {
             match try_lock(&folder) {
                 Ok(true) => break true,
                 Ok(false) => wait_for_other(path, end)?,
-                // Not every file system locks folders (NFS does not): the file is enough.
+                // Some file systems cannot lock folders (NFS for example). The lock of the file
+                // `pid` suffices there.
                 Err(error) => {
                     log::debug!("cannot lock {}: {error}", path.display());
                     break false;
@@ -304,7 +312,7 @@ impl Held {
         Ok((held, ended::take(path, &before)))
     }
 
-    /// What is locked.
+    /// The file whose lock keeps other daemons out.
     fn lock(&self) -> &File {
         match self.folder_locked {
             true => &self.folder,
@@ -320,7 +328,7 @@ impl Held {
         Ok(Identity::of(&self.lock().metadata()?))
     }
 
-    /// What is locked, if that is not what was handed over.
+    /// The new lock, if it is not the one that was handed to the guardian.
     fn take_other_lock(&mut self) -> io::Result<Option<OwnedFd>> {
         let identity = self.lock_identity()?;
         if self.handed.is_none_or(|handed| handed == identity) {
@@ -350,7 +358,7 @@ impl Held {
     fn publish_address(&mut self, address: &str) -> anyhow::Result<()> {
         self.address = Some(address.to_owned());
         if self.left || !self.is_in_place() {
-            // It is written when the folder is made again, if it is.
+            // If the folder is made again, the address is written then.
             return Ok(());
         }
         let name = self.path.join(ADDRESS_FILE);
@@ -360,7 +368,7 @@ impl Held {
         Ok(())
     }
 
-    /// Makes again what is gone. Returns the socket, if that was.
+    /// Makes missing files again. Returns the listener, if the socket was missing.
     fn mend(&mut self) -> anyhow::Result<Option<UnixListener>> {
         if self.left || self.is_displaced()? {
             return Ok(None);
@@ -396,7 +404,8 @@ impl Held {
         log::warn!("{} was removed: it is made again", path.display());
     }
 
-    /// Whether the folder is another one's now, which is said once; one that is gone is made again.
+    /// Whether another folder has this folder's name now, which is logged once. A folder that is
+    /// missing is made again.
     fn is_displaced(&mut self) -> anyhow::Result<bool> {
         if self.is_in_place() {
             return Ok(false);
@@ -416,7 +425,7 @@ impl Held {
         check_private(&self.path)?;
         let folder = File::open(&self.path)?;
         if self.folder_locked && !try_lock(&folder)? {
-            // Another daemon was quicker.
+            // Another daemon has taken the new folder first.
             return Ok(true);
         }
         self.folder = folder;
@@ -483,7 +492,7 @@ fn check_private(path: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// Whether the lock is this process's now; not if another one has it.
+/// Locks the file. Returns false if another process has the lock.
 fn try_lock(file: &File) -> io::Result<bool> {
     match flock(file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -492,8 +501,8 @@ fn try_lock(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Opens and locks the pid file; a daemon that ends removes it, so what was locked must still be
-/// what the name stands for. Returns what was in it, too.
+/// Opens and locks the file `pid`. A daemon that ends removes its file, so the locked file must
+/// still be the one with the name. Returns the former content, too.
 fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<(File, String)> {
     let name = dir.join(PID_FILE);
     loop {
@@ -519,12 +528,12 @@ fn lock_pid_file(dir: &Path, end: Instant) -> anyhow::Result<(File, String)> {
     }
 }
 
-/// A pid file in the place of one that is gone.
+/// Makes a new file `pid` in the place of one that is missing.
 fn make_pid_file(dir: &Path) -> anyhow::Result<File> {
     let name = dir.join(PID_FILE);
     let make = || -> anyhow::Result<File> {
         let mut file = make_new(&name)?;
-        // Where folders are not locked it is all that keeps others out.
+        // On a file system that cannot lock folders, this lock alone keeps other daemons out.
         ensure!(try_lock(&file)?, "another process has locked it");
         write_pid(&mut file)?;
         Ok(file)
@@ -534,7 +543,7 @@ fn make_pid_file(dir: &Path) -> anyhow::Result<File> {
 
 fn write_pid(file: &mut File) -> io::Result<()> {
     file.set_len(0)?;
-    // What was in it was read: that moved on.
+    // Reading the former content has moved the position.
     file.rewind()?;
     writeln!(file, "{}", std::process::id())
 }
@@ -545,8 +554,8 @@ fn read_pid(file: &File) -> String {
     text.trim().to_owned()
 }
 
-/// Another process has the folder: a daemon that runs, or one that ends in a moment, or the
-/// guardian of one that was killed.
+/// Waits because another process has the folder: a running daemon, a daemon that is about to end,
+/// or the guardian of a daemon that was killed. Fails when the time `end` has come.
 fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
     if Instant::now() < end {
         thread::sleep(END_LOOK);
@@ -554,7 +563,7 @@ fn wait_for_other(dir: &Path, end: Instant) -> anyhow::Result<()> {
     }
     let file = File::open(dir.join(PID_FILE)).ok();
     let named = file.and_then(|file| Pid::from_raw(read_pid(&file).parse().ok()?));
-    // Without the file, the socket knows who listens.
+    // Without the file, the peer credentials of the socket name the daemon.
     let by_socket = || {
         let socket = UnixStream::connect(place::socket(dir)).ok()?;
         vm_local::peer(&socket).ok()?.process

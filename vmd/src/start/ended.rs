@@ -1,23 +1,23 @@
-//! How the last daemon in a folder ended: what the next one there is told.
+//! The note of how the last daemon in a folder ended, for the next daemon there.
 //!
-//! A daemon that is killed says nothing, and one that ran detached has no terminal. So the file
-//! `ended` has a sentence, written by the daemon itself or, if it was killed, by its guardian
-//! ([`crate::process::guardian`]); the next daemon takes it away. A `pid` that was left without it is that of
-//! a daemon that was killed together with its guardian, or with its host.
+//! A daemon that is killed cannot report anything, and one that ran detached has no terminal. So
+//! the file `ended` has a sentence. The daemon itself writes it, or, if the daemon was killed, its
+//! guardian ([`crate::process::guardian`]). The next daemon reads and removes it. A `pid` without
+//! `ended` means that the daemon was killed together with its guardian, or with its host.
 
 use crate::start::files::write_whole;
 use std::{fmt, fs, io, path::Path, time::SystemTime};
 
-/// Name of the file with how the last daemon ended.
+/// Name of the file with the note.
 pub const ENDED_FILE: &str = "ended";
-/// More is none of this program's. Bytes.
+/// A longer file is not a note of this program. Bytes.
 const TEXT_MAX: usize = 4096;
 
 /// How the last daemon ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LastEnd {
     text: String,
-    /// Since then, if that is known. Seconds.
+    /// Time since that end, if known. Seconds.
     age: Option<u64>,
 }
 
@@ -43,14 +43,14 @@ fn span(seconds: u64) -> String {
 /// Writes how this daemon ended, for the next one in the folder: a sentence whose subject is "it".
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn note(dir: &Path, text: &str) -> io::Result<()> {
     let line = text.replace('\n', " ");
     write_whole(&dir.join(ENDED_FILE), line.as_bytes()).map(drop)
 }
 
-/// Takes away what the last daemon left. `pid` is what the pid file said, that a daemon removes
-/// which ends by itself.
+/// Takes the note that the last daemon left, and removes it. `pid` is the content of the file
+/// `pid`, which a daemon removes at an orderly end.
 pub fn take(dir: &Path, pid: &str) -> Option<LastEnd> {
     let name = dir.join(ENDED_FILE);
     let found = fs::symlink_metadata(&name).ok();

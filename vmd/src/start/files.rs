@@ -7,8 +7,7 @@ use std::{
     path::Path,
 };
 
-/// Makes a file that was not there before. A file or link that has its name already is neither
-/// followed nor opened.
+/// Makes a new file. An existing file or link of that name is neither followed nor opened.
 pub fn make_new(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .read(true)
@@ -18,10 +17,11 @@ pub fn make_new(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Writes a small file so that readers see all of it or nothing. Only this daemon writes in its folder.
+/// Writes a small file so that readers see either all of it or nothing. Only this daemon writes in
+/// its folder.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<File> {
     let draft = path.with_extension("new");
-    // A daemon that was killed here may have left its draft.
+    // A daemon that was killed at this point may have left its draft.
     match fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

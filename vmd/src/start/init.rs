@@ -1,12 +1,12 @@
-//! A daemon that would be process 1 of its namespace of processes, as the entry point of a
-//! container is.
+//! The case in which the daemon would be process 1 of its namespace of processes, as the entry
+//! point of a container is.
 //!
-//! The kernel ignores every signal that process 1 sends to itself, SIGKILL too, so the timer of the
-//! lease ([`crate::process::lease`]) could not end it, and tasks whose parent it is would outlive their host.
-//! So process 1 stays a small process that starts the daemon as its child: it passes signals on,
-//! waits for orphans, and ends as the daemon did. The kernel ends all other processes with process 1:
-//! so it waits first, for a limited time, until the daemon's guardian ([`crate::process::guardian`]) has done
-//! its work.
+//! The kernel ignores every signal that process 1 sends to itself, SIGKILL too. So the timer of the
+//! lease ([`crate::process::lease`]) could not end process 1, and tasks whose parent it is would
+//! outlive their host. Therefore process 1 stays a small process that starts the daemon as its
+//! child: it passes signals on, waits for orphans, and ends with the exit code of the daemon. The
+//! kernel ends all other processes together with process 1. So process 1 first waits, for a limited
+//! time, until the daemon's guardian ([`crate::process::guardian`]) has done its work.
 
 use crate::process::signals::{Ignored, catchable};
 use anyhow::{Context as _, ensure};
@@ -20,15 +20,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Added to the number of the signal that ended the daemon: the exit code, as of shells and
-/// container runtimes. Process 1 cannot end itself by a signal.
+/// Offset of the exit code after an end by a signal, as in shells and container runtimes. Process 1
+/// cannot end itself by a signal.
 const SIGNALLED: i32 = 128;
-/// How long what the daemon left is awaited: longer than its guardian tries to end processes.
+/// How long process 1 waits for the processes that the daemon left: longer than the guardian tries
+/// to end processes.
 const LEFT_TIME: Duration = Duration::from_millis(2_500);
-/// How often it is looked meanwhile.
+/// Interval between looks at the remaining processes.
 const LEFT_LOOK: Duration = Duration::from_millis(2);
 
-/// If this is process 1: starts the daemon, and returns once that has ended, with its exit code.
+/// If this process is process 1: starts the daemon, waits for its end, and returns its exit code.
 pub fn run_if_process_1(detach: bool) -> Option<anyhow::Result<ExitCode>> {
     let own = rustix::process::getpid();
     (own == Pid::INIT)
@@ -43,10 +44,10 @@ fn stand_by(detach: bool) -> anyhow::Result<ExitCode> {
     );
     let ignored = Ignored::now();
     let passed = catchable().filter(|signal| !ignored.has(*signal));
-    // Before the start, so that no signal is missed meanwhile.
+    // Signals are caught before the start, so that none is missed.
     let mut signals = Signals::new(iter::once(SIGCHLD))?;
     for signal in passed {
-        // What cannot be caught does not reach process 1.
+        // A signal that cannot be caught does not reach process 1.
         let _ = signals.add_signal(signal);
     }
     let mut words = env::args_os();
@@ -67,12 +68,13 @@ fn stand_by(detach: bool) -> anyhow::Result<ExitCode> {
 
 fn pass_on(daemon: Pid, number: i32) {
     if let Some(signal) = crate::process::spawn::signal(number) {
-        // It was not waited for, so the number is its own; it may have ended.
+        // The daemon may have ended, but it was not waited for, so its number still refers to it.
         let _ = kill_process(daemon, signal);
     }
 }
 
-/// Waits for all that has ended; the daemon's exit code if it is among them.
+/// Waits for all children that have ended. Returns the daemon's exit code if the daemon is among
+/// them.
 fn reap(daemon: Pid) -> Option<ExitCode> {
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
         if pid == daemon {
@@ -82,7 +84,7 @@ fn reap(daemon: Pid) -> Option<ExitCode> {
     None
 }
 
-/// Waits until no child is left: what a daemon left is process 1's.
+/// Waits until no child is left: the processes that a daemon leaves become children of process 1.
 fn await_left() {
     let end = Instant::now() + LEFT_TIME;
     while let Ok(ended) = wait(WaitOptions::NOHANG) {

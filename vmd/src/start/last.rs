@@ -1,8 +1,9 @@
-//! Which machine the last daemon of a folder had joined.
+//! The note about the machine that the last daemon of a folder had joined.
 //!
-//! Who starts a daemon there again without a word of that machine, as `vm run` does, would found
-//! another one, of this host alone, and see programs of a cluster run on it. So a daemon that joins
-//! leaves a note, which is removed when the machine is halted, or when the user wants a new one.
+//! A daemon that is started again in the folder without `--join`, as `vm run` does, would found a
+//! new machine of this host alone. Programs meant for a cluster would run on one host. So a daemon
+//! that joins leaves a note. The note is removed when the machine is halted, or when the user wants
+//! a new machine.
 
 use crate::start::files::write_whole;
 use anyhow::{Context as _, bail};
@@ -19,10 +20,10 @@ fn file(dir: &Path) -> PathBuf {
     dir.join(FILE)
 }
 
-/// A daemon that founds a machine may do so in this folder.
+/// Checks that a daemon may found a machine in this folder.
 ///
 /// # Errors
-/// When the last one there had joined another, with what to do.
+/// When the last daemon there had joined another machine; the text says what to do.
 pub fn check(dir: &Path) -> anyhow::Result<()> {
     let file = file(dir);
     let text = match fs::read_to_string(&file) {
@@ -42,10 +43,10 @@ pub fn check(dir: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// A daemon in this folder has joined `machine` by way of `target`.
+/// Notes that a daemon in this folder has joined `machine` by way of `target`.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn note(dir: &Path, machine: MachineId, target: &str) -> anyhow::Result<()> {
     let file = file(dir);
     write_whole(&file, format!("{machine} {target}\n").as_bytes())
@@ -53,7 +54,7 @@ pub fn note(dir: &Path, machine: MachineId, target: &str) -> anyhow::Result<()> 
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// There is nothing to go back to.
+/// Removes the note: the machine does not exist any more, or the user wants a new one.
 pub fn forget(dir: &Path) {
     let file = file(dir);
     if let Err(error) = fs::remove_file(&file)

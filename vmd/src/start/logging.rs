@@ -1,9 +1,9 @@
 //! The log: lines of env_logger, written by a thread of its own.
 //!
-//! The event loop must not wait for a disk, nor for a terminal that somebody has stopped. So a line
-//! goes into a bounded queue; what finds it full, or cannot be written because the disk is, is
-//! dropped and counted, and the count is logged when there is room again. A log file has a bounded
-//! size: once full it becomes `FILE.old`, in place of the one before.
+//! The event loop must not wait for a disk, nor for a terminal that a user has stopped. So a line
+//! goes into a bounded queue. A line that finds the queue full, or that cannot be written because
+//! the disk is full, is dropped and counted. The count is logged when there is room again. A log
+//! file has a bounded size: a full file is renamed to `FILE.old`, in place of the one before.
 
 use anyhow::Context;
 use rustix::fs::OFlags;
@@ -21,12 +21,12 @@ use std::{
     time::Duration,
 };
 
-/// Lines that may wait for the writer.
+/// Bound on the lines that wait for the writer.
 const QUEUE_LINES: usize = 1024;
 /// How long the end of the daemon waits for the last lines.
 const FLUSH_TIME: Duration = Duration::from_millis(500);
 
-/// Where lines end up.
+/// The destination of lines.
 #[derive(Debug)]
 pub enum Sink {
     /// Standard error.
@@ -51,7 +51,7 @@ impl Write for Sink {
 /// A file that is renamed to `NAME.old` and begun anew before it exceeds its size.
 #[derive(Debug)]
 pub struct LogFile {
-    /// Its own name, to which no link leads; none of a pipe or a device, which has no size.
+    /// The file's resolved path. None for a pipe or a device, which has no size.
     path: Option<PathBuf>,
     file: File,
     size: u64,
@@ -62,12 +62,12 @@ impl LogFile {
     /// Opens or continues the log at `path`.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn open(path: &Path, size_max: u64) -> anyhow::Result<LogFile> {
         let open = || -> io::Result<LogFile> {
             let file = append(path)?;
             let found = file.metadata()?;
-            // One that was removed, and is open as standard error, has none.
+            // A file that was removed, and is open as standard error, has no path.
             let own = path.canonicalize().ok().filter(|_| found.is_file());
             Ok(LogFile {
                 size: found.len(),
@@ -92,8 +92,8 @@ impl LogFile {
     }
 }
 
-/// Opens or makes a log. In a folder where other users may make files nothing is opened that one of
-/// them has put in its place: a link or a file of his, or another name of a file of this user.
+/// Opens or makes a log. In a folder where other users may make files, a file that another user has
+/// put there is not opened: a link, a file of that user, or another name of a file of this user.
 fn append(path: &Path) -> io::Result<File> {
     if !is_shared(path) {
         return append_at(path, OFlags::empty());
@@ -102,7 +102,7 @@ fn append(path: &Path) -> io::Result<File> {
     let (file, names) = match append_at(path, OFlags::NOFOLLOW) {
         Ok(file) => (file, 1),
         Err(error) => match link() {
-            // What this user's link leads to may have several names.
+            // The file behind this user's own link may have several names.
             Some(link) if is_ours(&link) => (append_at(path, OFlags::empty())?, u64::MAX),
             Some(link) => {
                 let owner = link.uid();
@@ -113,7 +113,7 @@ fn append(path: &Path) -> io::Result<File> {
         },
     };
     let found = file.metadata()?;
-    // A device, such as a terminal, belongs to whomever it does.
+    // A device, such as a terminal, may belong to any user.
     if found.is_file() && (!is_ours(&found) || found.nlink() > names) {
         let owner = found.uid();
         let text = format!("it is another file, of user {owner}, or has another name");
@@ -137,13 +137,13 @@ fn is_shared(path: &Path) -> bool {
     let Ok(found) = fs::metadata(folder.unwrap_or(Path::new("."))) else {
         return true;
     };
-    // Many users have a group of their own.
+    // On many systems each user has a group of their own, so write access of the group is harmless.
     let own_group = found.gid() == rustix::process::getegid().as_raw();
     let others = if own_group { 0o002 } else { 0o022 };
     !is_ours(&found) || found.mode() & others != 0
 }
 
-/// Whether it belongs to this user or to the system.
+/// Whether the file belongs to this user or to root.
 fn is_ours(found: &Metadata) -> bool {
     [0, rustix::process::geteuid().as_raw()].contains(&found.uid())
 }
@@ -165,11 +165,11 @@ impl Write for LogFile {
 
 enum Order {
     Line(Vec<u8>),
-    /// Answered once everything before it was written.
+    /// Answered once every earlier line is written.
     Flush(SyncSender<()>),
 }
 
-/// The near end of the queue: what env_logger writes to, one line a call.
+/// The sending end of the queue. env_logger writes one line in each call.
 struct Queue {
     lines: SyncSender<Order>,
     dropped: Arc<AtomicU64>,
@@ -188,7 +188,7 @@ impl Write for Queue {
     }
 }
 
-/// Keeps the way to the writer.
+/// Handle of the writer's queue.
 #[derive(Debug)]
 pub struct Log {
     lines: SyncSender<Order>,
@@ -207,7 +207,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Waits, for a limited time, until what was logged so far is written.
+    /// Waits, for a limited time, until all earlier lines are written.
     pub fn flush(&self) {
         let (done, written) = mpsc::sync_channel(1);
         if self.lines.try_send(Order::Flush(done)).is_ok() {
@@ -247,7 +247,7 @@ fn write_lines(mut sink: Sink, orders: &Receiver<Order>, dropped: &AtomicU64) {
                     dropped.fetch_add(1, Ordering::Relaxed);
                 }
             }
-            // Nobody may be waiting any more.
+            // The caller of `flush` may have stopped waiting.
             Order::Flush(done) => drop(done.try_send(())),
         }
     }
@@ -325,7 +325,7 @@ mod tests {
         let mut log = LogFile::open(&path, 100).expect("continued");
         log.write_all(b"new\n").expect("written");
         assert_eq!(fs::read_to_string(&backup).expect("there"), "old\nnew\n");
-        // A link is followed to a file that is not there yet, and stays when that is full.
+        // A link to a file that does not exist yet is followed, and stays when that file is full.
         let link = temp.path().join("link");
         std::os::unix::fs::symlink("real", &link).expect("a link");
         let mut log = LogFile::open(&link, 6).expect("made");

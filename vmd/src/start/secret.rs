@@ -1,7 +1,7 @@
-//! The machine's secret: what every daemon of a machine knows and nobody else.
+//! The machine's secret, which all daemons of a machine know and nobody else.
 //!
-//! In a file it is one line of text, by itself 64 hexadecimal digits of 256 random bits; any text
-//! of at least 16 bytes will do. The key of the links is derived from it.
+//! In a file it is one line of text. A generated secret is 64 hexadecimal digits of 256 random
+//! bits; any text of at least 16 bytes is accepted. The key of the links is derived from it.
 
 use anyhow::{Context, bail, ensure};
 use std::{
@@ -14,9 +14,9 @@ use std::{
 
 /// Environment variable in which a launcher may hand the secret over. Tasks do not inherit it.
 pub const ENV_SECRET: &str = "VM_SECRET";
-/// A secret shorter than this can be guessed. Bytes.
+/// A shorter secret can be guessed. Bytes.
 const TEXT_MIN: usize = 16;
-/// A file larger than this is not a secret. Bytes.
+/// A larger file is not a secret. Bytes.
 const TEXT_MAX: usize = 4096;
 /// Separates this use of the secret from any other. Part of the protocol.
 const PURPOSE: &str = "vm 2026 key of the links between daemons";
@@ -32,24 +32,24 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// The key.
+    /// The bytes of the key.
     pub fn key(&self) -> &[u8; 32] {
         &self.0
     }
 
-    /// The key as text, for a process of this daemon's own.
+    /// The key as text, for a helper process of this daemon.
     pub fn to_hex(&self) -> String {
         self.0.iter().fold(String::new(), |mut text, byte| {
-            // A string takes all.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{byte:02x}");
             text
         })
     }
 
-    /// Reads what [`Secret::to_hex`] made.
+    /// Reads the text that [`Secret::to_hex`] made.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is not such a key.
     pub fn from_hex(text: &str) -> anyhow::Result<Secret> {
         let mut key = [0; 32];
         ensure!(text.len() == 64 && text.is_ascii(), "that is no key");
@@ -76,7 +76,7 @@ impl Secret {
     /// Reads the first line of `input`.
     ///
     /// # Errors
-    /// When there is no such line or it is no secret.
+    /// When the input has no first line, or the line is not a secret.
     pub fn from_line(input: impl Read) -> anyhow::Result<Secret> {
         let mut line = String::new();
         io::BufReader::new(input.take(TEXT_MAX as u64 + 2))
@@ -88,7 +88,7 @@ impl Secret {
     /// Reads the secret from a file.
     ///
     /// # Errors
-    /// When the file is missing, not the user's own, open to others, or no secret.
+    /// When the file is missing, not the user's own, readable by others, or not a secret.
     pub fn from_file(path: &Path) -> anyhow::Result<Secret> {
         let file = File::open(path).with_context(|| format!("no secret in {}", path.display()))?;
         let facts = file.metadata()?;
@@ -115,10 +115,10 @@ impl Secret {
         Secret::from_text(&text).with_context(|| format!("no secret in {}", path.display()))
     }
 
-    /// Draws a secret and writes it to a new file.
+    /// Makes a random secret and writes it to a new file.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system call.
     pub fn create(path: &Path) -> anyhow::Result<Secret> {
         let mut random = [0; 32];
         fill_random(&mut random);
@@ -138,7 +138,7 @@ impl Secret {
     }
 }
 
-/// Random bytes of the system.
+/// Fills `bytes` with random bytes of the system.
 pub fn fill_random(bytes: &mut [u8]) {
     let mut filled = 0;
     while filled < bytes.len() {

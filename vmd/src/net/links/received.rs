@@ -1,4 +1,4 @@
-//! What comes over a connection: Hello first, then frames; a connection that breaks the protocol is
+//! Bytes from a connection: Hello first, then frames. A connection that breaks the protocol is
 //! closed.
 
 use super::{Asked, Links, mark_dirty};
@@ -65,7 +65,7 @@ impl Links {
         Ok(())
     }
 
-    /// The other end's Hello.
+    /// Handles the Hello of the other end.
     pub(super) fn introduce(
         &mut self,
         place: usize,
@@ -109,7 +109,7 @@ impl Links {
         Ok(())
     }
 
-    /// The connection will be closed once the other end has read `frame`.
+    /// Sends `frame`, and closes the connection after the other end has had time to read it.
     pub(super) fn leave_with(&mut self, place: usize, frame: &Frame, context: &mut Context) {
         self.end_of(place, context);
         let conn = &mut self.table[place];
@@ -125,14 +125,14 @@ impl Links {
         let text = format_args!("the connection with {addr} was cut off: {error:#}");
         self.failed(place, &format_args!("{error:#}"));
         match state {
-            // A host of the machine: it is rare, and always worth a line.
+            // A fault of a host of the machine is rare, so it is always logged.
             State::Up(_) => log::warn!("{text}"),
             _ => self.tell(&text, context),
         }
         if self.table[place].out.is_empty() {
             self.close(place, context);
         } else {
-            // An alert is on its way out.
+            // An alert is still to be written.
             self.end_of(place, context);
             let conn = &mut self.table[place];
             conn.queue.clear(&mut context.room);

@@ -53,7 +53,7 @@ fn a_folder_that_a_guardian_still_has_is_said_to_be_that() {
     let mut daemon = std::process::Command::new("true").spawn().expect("it runs");
     let pid = daemon.id().to_string();
     fs::write(path.join(PID_FILE), &pid).expect("it is ours");
-    // It is not waited for: its number means it still.
+    // The killed child is not waited for, so its number still refers to it.
     while usage::living(Pid::from_child(&daemon)).is_some() {
         thread::yield_now();
     }
@@ -84,7 +84,7 @@ fn the_lock_of_a_folder_that_is_made_again_is_told() {
     };
     assert_ne!(of(&new), of(&old));
     assert_eq!(Identity::at(&path).expect("there"), Some(of(&new)));
-    // As long as somebody has it, no other daemon comes in.
+    // As long as a process has the lock, no other daemon takes the folder.
     drop(first);
     assert!(Dir::take(&path).is_err());
     drop(new);
@@ -96,7 +96,7 @@ fn a_pid_file_that_is_made_again_is_locked_or_none() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let path = temp.path().join("vm");
     let first = Dir::take(&path).expect("free");
-    // As on a file system that locks no folders.
+    // The file system is treated as one that cannot lock folders.
     {
         let mut held = first.held();
         held.folder_locked = false;
@@ -110,7 +110,7 @@ fn a_pid_file_that_is_made_again_is_locked_or_none() {
     assert!(!try_lock(&again).expect("a lock"));
     fs::remove_file(path.join(PID_FILE)).expect("it was there");
     assert!(make_pid_file(&path).is_ok());
-    // Another daemon's.
+    // The file `pid` belongs to another daemon now.
     assert!(make_pid_file(&path).is_err());
 }
 
@@ -157,7 +157,7 @@ fn what_is_gone_is_made_again() {
         let address = fs::read_to_string(path.join(ADDRESS_FILE)).expect("an address");
         assert_eq!((pid.trim(), address.trim()), (&*own, "127.0.0.1:1"));
         assert!(again.is_none() || connects());
-        // The next round begins with one that listens.
+        // The listener is kept, so that the next round begins with a listening socket.
         std::mem::forget(again);
     }
     assert!(connects());
@@ -178,12 +178,12 @@ fn the_address_that_is_made_again_is_the_last_one_and_no_other_daemons() {
     fs::remove_file(path.join(ADDRESS_FILE)).expect("it was there");
     dir.held().mend().expect("it can be made again");
     assert_eq!(address(), "10.0.0.1:1\n");
-    // Told while there was no folder.
+    // The address is published while there is no folder.
     fs::remove_dir_all(&path).expect("removed");
     handle.publish_address("10.0.0.2:1").expect("later");
     dir.held().mend().expect("it can be made again");
     assert_eq!(address(), "10.0.0.2:1\n");
-    // The folder is another one's.
+    // The folder belongs to another daemon now.
     fs::remove_dir_all(&path).expect("removed");
     let second = Dir::take(&path).expect("another folder");
     second.publish_address("10.0.0.3:1").expect("an address");
