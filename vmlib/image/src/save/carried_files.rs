@@ -16,7 +16,7 @@ use crate::{
     save::image_writer::ImageWriter,
 };
 
-/// Writes what a file holds into the image; holes are left out.
+/// Writes the content of a file into the image, without the file's holes.
 pub fn carry(
     out: &mut ImageWriter,
     locks: &[Lock],
@@ -48,7 +48,8 @@ pub fn carry(
             let piece = &buffer[..len];
             match file.is_own {
                 true => out.section(CONTENT, content_address(number, at), piece)?,
-                // Where its holes are nobody tells.
+                // The descriptor cannot be asked for holes, because that would move its position:
+                // zeros are searched.
                 false => without_zeros(piece, |from, part| {
                     out.section(CONTENT, content_address(number, at + from), part)
                 })?,
@@ -67,7 +68,8 @@ pub fn carry(
     }
 }
 
-/// Tells the parts of a piece that are not zeros, in whole blocks.
+/// Calls `with` for the parts of a piece that are not zeros, in whole blocks of 4,096 bytes, with
+/// their offsets in the piece.
 fn without_zeros(piece: &[u8], mut with: impl FnMut(u64, &[u8]) -> Outcome<()>) -> Outcome<()> {
     const BLOCK: usize = 4096;
     let mut from = 0;
@@ -88,7 +90,8 @@ fn without_zeros(piece: &[u8], mut with: impl FnMut(u64, &[u8]) -> Outcome<()>) 
     }
 }
 
-/// Whether a file still begins with all that it held: a log to which other processes write, too.
+/// Whether a file still begins with the recorded content and has grown: a log to which other
+/// processes write, too.
 fn has_only_grown(locks: &[Lock], record: &FileRecord) -> Outcome<bool> {
     let (check, checked) = (record.check, record.checked);
     Ok(checked == record.size && sum(locks, record, checked)? == (check, checked))

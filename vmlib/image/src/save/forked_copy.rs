@@ -1,7 +1,7 @@
-//! The copy of a process that writes its image, while the process runs on.
+//! The forked copy of a process, which writes the image while the process runs.
 //!
-//! **Runs in signal handlers**: but for [`reap`] and [`finish`], everything here allocates nothing
-//! and locks nothing.
+//! **Runs in signal handlers**: except for [`reap`] and [`finish`], everything here allocates
+//! nothing and locks nothing.
 
 use crate::{
     capture::{
@@ -16,8 +16,8 @@ use crate::{
     save::spare::Withheld,
 };
 
-/// Has a copy of the process do the work, and end. It has that one descriptor alone.
-/// Returns its id, or nothing if there is no room for a copy.
+/// Forks a copy of the process that does `work` and ends. The copy has no descriptor open but
+/// `image`. Returns the copy's process id, or `None` if the system has no room for a copy.
 pub fn in_copy(
     image: i32,
     advice: &'static [Advice],
@@ -26,11 +26,11 @@ pub fn in_copy(
 ) -> Option<i32> {
     memory_advice::take_back(advice);
     withheld.withhold();
-    // SAFETY: the copy makes bare system calls only, and ends.
+    // SAFETY: the copy makes bare system calls only, and then ends.
     let copy = unsafe { clone::fork() };
     if copy != 0 {
         withheld.allow();
-        // What was locked may be locked again.
+        // Memory that was locked may be locked again; a failure is not fatal.
         let _ = memory_advice::give(advice);
     }
     match copy {
@@ -49,14 +49,14 @@ pub fn in_copy(
     }
 }
 
-/// The copy leaves the processors to the program: it gets a quarter of the time that a thread of
-/// that gets, where they are short, and all that is left over.
+/// Lowers the priority of the copy, so that the program has the processors first: where processors
+/// are short, the copy gets about a third of a thread's share.
 fn stand_back() {
     /// Added to the nice value.
     const LATER: isize = 5;
-    // SAFETY: they ask and say how urgent this process is.
+    // SAFETY: the calls only read and set the priority of this process.
     unsafe {
-        // As the kernel gives it: 20 less the value.
+        // The kernel returns 20 less the nice value.
         let urgency = sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0);
         let nice = 20 - urgency + LATER;
         if urgency > 0 {
@@ -70,24 +70,26 @@ fn stand_back() {
     }
 }
 
-/// Where memory runs out, the kernel kills the copy before the program: another save makes another.
+/// Has the kernel kill the copy before the program where memory runs out: the save fails, and
+/// another save can follow.
 fn go_first() {
     if let Ok(file) = sys::open(b"/proc/self/oom_score_adj\0", libc::O_WRONLY, 0) {
-        // Where that is not allowed, it goes when others do.
+        // Where that is not allowed, the copy keeps the score of the program.
         let _ = sys::write(file, b"1000");
         sys::close(file);
     }
 }
 
-/// Nobody waits for the end of a file, pipe or socket because a copy of the process has it open.
+/// Closes all descriptors of the copy but `kept`. Otherwise a reader would not see the end of a
+/// pipe or socket while the copy has it open.
 fn close_all_but(kept: i32) {
     files::close_between(0, kept - 1);
     files::close_between(kept + 1, i32::MAX);
 }
 
-/// Ends the copy that writes an image, if it has not ended, and waits for it.
+/// Kills the copy that writes an image, if it has not ended, and waits for it.
 pub fn reap(writer: i32) {
-    // SAFETY: it was not waited for, so its number means nobody else.
+    // SAFETY: the copy was not waited for, so no other process has its number.
     unsafe { sys::call2(nr::KILL, writer as usize, libc::SIGKILL as usize) };
     clone::wait(writer);
 }
@@ -95,7 +97,7 @@ pub fn reap(writer: i32) {
 /// Waits for the copy that writes an image.
 ///
 /// # Errors
-/// What it failed of.
+/// The copy failed, was killed by a signal, or does not exist.
 pub fn finish(writer: i32) -> Outcome<()> {
     let status = clone::wait(writer);
     match status.map(|status| (status & 0x7f, status >> 8 & 0xff)) {

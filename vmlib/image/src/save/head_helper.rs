@@ -1,10 +1,10 @@
 //! Makes the heads of sections, with their checksums, ahead of the writer.
 //!
-//! To write memory takes about as long as to copy it; a checksum on the way would cost a tenth of
-//! that. So a helper on another processor makes the heads of the sections that come next, and
-//! leaves their memory in the cache for the writer. Neither depends on the other: a head that is
-//! not there yet the writer makes itself, and a section that is written already the helper passes
-//! over. So a helper that gets no processor, or is killed, costs nothing.
+//! Writing memory takes about as long as copying it, and a checksum made by the writer would add a
+//! tenth of that time. So a helper on another processor makes the heads of the next sections, and
+//! leaves their memory in the cache for the writer. Neither depends on the other: the writer makes a
+//! head itself if it is not there yet, and the helper skips sections that are already written. A
+//! helper that gets no processor, or is killed, costs nothing.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -21,32 +21,34 @@ use std::{
     sync::atomic::{AtomicU32, Ordering::SeqCst},
 };
 
-/// Heads that are made ahead at most: what their sections hold should still be in the cache.
+/// The limit of heads that are made ahead, so that the memory of their sections is still in the
+/// cache when it is written.
 const HEADS: u32 = 8;
-/// Of [`HeadHelper::written`]: the helper is to end.
+/// Value of [`HeadHelper::written`] that ends the helper.
 const END: u32 = u32::MAX;
 
-/// Between helper and writer.
+/// The state that helper and writer share.
 pub struct HeadHelper {
-    /// Sections of the image before the first of these.
+    /// The index of the first section that is written with the helper.
     first: u32,
     ranges: (usize, usize),
     heads: [PreparedHead; HEADS as usize],
-    /// How many of these sections are written.
+    /// The number of these sections that are written.
     written: AtomicU32,
-    /// The helper sleeps until so many are.
+    /// The helper sleeps until this many sections are written.
     wake_at: AtomicU32,
 }
 
-/// The head of each section whose number leaves the same rest, one after the other.
+/// A place for heads: one after the other, those of all sections whose numbers are the same modulo
+/// [`HEADS`].
 struct PreparedHead {
-    /// One more than the number of the section that it is for.
+    /// 1 more than the number of the section that the head is for; 0: none.
     number: AtomicU32,
     head: UnsafeCell<Section>,
 }
 
 impl HeadHelper {
-    /// For the sections that these ranges are cut into.
+    /// For the sections that these ranges are divided into; `first` is the index of the first one.
     pub fn new(first: u32, ranges: &[[u64; 2]]) -> Self {
         HeadHelper {
             first,
@@ -57,7 +59,7 @@ impl HeadHelper {
         }
     }
 
-    /// Runs `write` beside a helper, if there can be one.
+    /// Runs `write` beside a helper, if one can be started.
     ///
     /// # Safety
     /// The ranges are readable, and not changed meanwhile.
@@ -68,7 +70,8 @@ impl HeadHelper {
             ..CloneArguments::default()
         };
         let top = scratch::helper_stack();
-        // SAFETY: the stack is its own; it touches only what it is given, which outlives it.
+        // SAFETY: the stack is the helper's own. The helper uses only the given value, which
+        // outlives it.
         let helper =
             sys::check(unsafe { clone::spawn(given, top, help, &raw const *self as usize) });
         let result = write();
@@ -80,17 +83,17 @@ impl HeadHelper {
         result
     }
 
-    /// The head of a section, made here or there.
+    /// The head of a section: the helper's if it is ready, else made here.
     pub fn head(&self, number: u32, address: u64, content: &[u8]) -> Section {
         let made = &self.heads[(number % HEADS) as usize];
         match made.number.load(SeqCst) == number + 1 {
-            // SAFETY: the helper is done with it, and changes it only after `written`.
+            // SAFETY: the helper has finished this head, and changes it only after `written`.
             true => unsafe { *made.head.get() },
             false => Section::new(PAGES, self.first + number, address, content),
         }
     }
 
-    /// A section is written.
+    /// Notes that a section is written.
     pub fn written(&self, number: u32) {
         self.written.store(number + 1, SeqCst);
         if number + 1 == self.wake_at.load(SeqCst) {
@@ -99,7 +102,7 @@ impl HeadHelper {
     }
 
     fn help(&self) {
-        // SAFETY: the writer, which gave the ranges, waits for the end of this helper.
+        // SAFETY: the writer owns the ranges and waits for the end of this helper.
         let ranges =
             unsafe { std::slice::from_raw_parts(self.ranges.0 as *const [u64; 2], self.ranges.1) };
         for (number, (address, len)) in (0..).zip(blocks(ranges)) {
@@ -112,26 +115,29 @@ impl HeadHelper {
             // SAFETY: as promised to `during`.
             let content = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
             let index = self.first + number;
-            // SAFETY: it reads bytes.
+            // SAFETY: the closure only reads bytes.
             let head =
                 unsafe { memory_faults::caught(|| Section::new(PAGES, index, address, content)) };
-            // The writer meets the same fault.
+            // The writer meets the same fault and reports it.
             let Ok(head) = head else { return };
             let made = &self.heads[(number % HEADS) as usize];
-            // SAFETY: the writer has done with what was here and looks at it only by the number.
+            // SAFETY: the writer has used the old head of this place, and reads the new one only
+            // after `number` is set.
             unsafe { *made.head.get() = head };
             made.number.store(number + 1, SeqCst);
         }
     }
 
-    /// Waits until the head of this section has a place. How many are written; `None` at the end.
+    /// Waits until there is a place for the head of this section. Returns the number of written
+    /// sections, or `None` when the helper is to end.
     fn await_room(&self, number: u32) -> Option<u32> {
         loop {
             let written = self.written.load(SeqCst);
             if written == END || number < written + HEADS {
                 return (written != END).then_some(written);
             }
-            // Not before half of the places are free, so that the writer seldom has to wake it.
+            // The helper waits until half of the places are free, so that the writer seldom has to
+            // wake it.
             self.wake_at.store(number - HEADS / 2, SeqCst);
             if self.written.load(SeqCst) == written {
                 futex_wait(&self.written, written);
@@ -150,6 +156,6 @@ impl PreparedHead {
 }
 
 extern "C" fn help(helper: usize) {
-    // SAFETY: it outlives this helper.
+    // SAFETY: the value outlives this helper.
     unsafe { &*(helper as *const HeadHelper) }.help();
 }

@@ -1,39 +1,39 @@
-//! Hooks of the program around a save, for state that this library cannot restore and the program
-//! can: a socket, say. (The task library has hooks of its own, which it calls in its own calls:
-//! `vmlib::Callbacks`.)
+//! Hooks of the program around a save, for state that the program can restore and this library
+//! cannot, such as sockets. The task library has hooks of its own (`vmlib::Callbacks`), which it
+//! calls within its own calls.
 
 use crate::error::SaveError;
 use std::sync::{Mutex, PoisonError};
 
 /// Hooks of a program around a save. They are called in the thread that calls
-/// [`save`](crate::save()), outside of every section; other threads run.
+/// [`save`](crate::save()), outside of every section, while other threads run.
 pub trait SaveHooks: Send {
-    /// Before anything is checked: let go of what cannot be saved.
+    /// Called before the save checks anything: close or release what cannot be saved.
     ///
     /// # Errors
-    /// Why there must be no save now.
+    /// The reason why the process must not be saved now. The save is refused.
     fn before_save(&mut self) -> Result<(), String> {
         Ok(())
     }
 
-    /// The process runs on, whether it was saved or not.
+    /// Called in the process that runs on, after a save that succeeded or failed.
     fn after_save(&mut self) {}
 
-    /// The process was restored.
+    /// Called in the restored process.
     fn after_restore(&mut self) {}
 }
 
 static ALL: Mutex<Vec<Box<dyn SaveHooks>>> = Mutex::new(Vec::new());
 
-/// Adds hooks. Before a save they are called after those that were added earlier, and afterwards
-/// before those.
+/// Adds hooks. Before a save, hooks are called in the order in which they were added; after a save
+/// or restore, in the reverse order.
 pub fn register(callbacks: Box<dyn SaveHooks>) {
     ALL.lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(callbacks);
 }
 
-/// Calls all hooks around a save; `back` tells whether the process was restored.
+/// Calls all hooks around a save. `back` says whether the process was restored.
 pub(crate) fn around<T>(
     save: impl FnOnce() -> Result<T, SaveError>,
     back: impl FnOnce(&T) -> bool,

@@ -1,10 +1,10 @@
-//! Memory that images are written into, to be read by another process: files without names
+//! Memory that images are written into and that another process reads: memory files
 //! (memfd_create(2)), in large pages where the system has them.
 //!
-//! Of large pages an image is written, read and handed to a disk in half the time or less: what is
-//! done for each page is done for 512 at once. The kernel gives such files none by itself unless
-//! it is told to for the whole host; but it puts small pages together when it is asked to
-//! (MADV_COLLAPSE, from Linux 6.1 on).
+//! In large pages an image is written, read and handed to a disk in half the time or less, because
+//! work that is done for each page is done for 512 pages at once. The kernel gives memory files no
+//! large pages by itself unless it is configured so for the whole host. But it joins small pages on
+//! request (MADV_COLLAPSE, since Linux 6.1).
 
 use crate::save::mapped_image::{LARGE_PAGE, MappedFile, is_made};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};
@@ -17,22 +17,22 @@ use std::{
 };
 
 const MADV_COLLAPSE: i32 = 25;
-/// So much is put together at a time: what a process has mapped counts as its own, where the kernel
-/// looks for one to kill. Bytes.
+/// The memory that is joined at a time. A mapping counts as memory of the process, which the kernel
+/// considers when it must kill a process. Bytes.
 const STEP: u64 = 32 << 20;
 
-/// Makes the memory that an image of so many bytes needs, in large pages: the file is as long then,
-/// does not become shorter any more, and a process that writes an image into it writes into the
-/// memory itself. It must have been opened for seals.
+/// Allocates the memory that an image of so many bytes needs, in large pages. The file then has at
+/// least that length and is sealed against becoming shorter. A process that writes an image into it
+/// writes into the mapped memory. The file must have been created for seals.
 ///
 /// # Errors
-/// What the system says. It has no more than the memory then.
+/// The error that the system reported. The file then has its memory, or a part of it, but no seal.
 pub fn make(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     let bytes = bytes.next_multiple_of(LARGE_PAGE as u64);
     fallocate(file, FallocateFlags::empty(), 0, bytes)?;
     for at in (0..bytes).step_by(STEP as usize) {
         let mapped = map(file, at, STEP.min(bytes - at))?;
-        // SAFETY: the mapping is there, and its content stays the same.
+        // SAFETY: the range is mapped, and its content stays the same.
         let told = unsafe { libc::madvise(mapped.start as *mut c_void, mapped.len, MADV_COLLAPSE) };
         if told < 0 {
             return Err(io::Error::last_os_error());
@@ -42,18 +42,18 @@ pub fn make(file: BorrowedFd<'_>, bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// An image in such memory.
+/// An image in a memory file, mapped for reading.
 #[derive(Debug)]
 pub struct Written(MappedFile);
 
 impl Written {
-    /// The first bytes of a file, if it is such memory.
+    /// The first `bytes` bytes of a file; `None` if the file was not prepared by [`make`].
     ///
     /// # Safety
-    /// Nobody writes into it as long as this lives.
+    /// No process writes into the file as long as the value lives.
     ///
     /// # Errors
-    /// It is shorter, or what the system says.
+    /// The file is shorter than `bytes`, or the error that the system reported.
     pub unsafe fn of(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Option<Self>> {
         if !is_made(file.as_raw_fd()) {
             return Ok(None);
@@ -69,7 +69,8 @@ impl Deref for Written {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: it is mapped, the file does not become shorter, and nobody writes into it.
+        // SAFETY: the range is mapped, the file does not become shorter, and no process writes into
+        // it.
         unsafe { slice::from_raw_parts(self.0.start as *const u8, self.0.len) }
     }
 }
@@ -109,11 +110,11 @@ mod tests {
                 assert!(is_made(file.as_raw_fd()));
                 assert_eq!(fstat(&file).expect("a file").st_size, 6 << 20);
                 assert_eq!(ftruncate(&file, 100), Err(Errno::PERM));
-                // More of it.
+                // A second call makes the file longer.
                 make(file.as_fd(), 7_000_000).expect("room");
                 assert_eq!(fstat(&file).expect("a file").st_size, 8 << 20);
             }
-            // The kernel puts no pages together.
+            // The kernel cannot join pages.
             Err(error) => {
                 assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
                 assert!(!is_made(file.as_raw_fd()));
@@ -128,7 +129,7 @@ mod tests {
     fn what_was_written_is_seen_where_it_was_made() {
         let file = file();
         pwrite(&file, b"what is written", 0).expect("room");
-        // SAFETY: nobody writes any more.
+        // SAFETY: nothing writes to the file any more.
         let seen = |bytes| unsafe { Written::of(file.as_fd(), bytes) };
         assert!(seen(7).expect("a file").is_none());
         fcntl_add_seals(&file, SealFlags::SHRINK).expect("a seal");

@@ -1,5 +1,6 @@
-//! Writes an image: heads, contents, the end. One pass, in order. Of much memory that goes
-//! to a file a helper makes the heads ahead of the writing ([`crate::save::head_helper`]).
+//! Writes the bytes of an image: sections with their heads, and the end, in one pass. If much
+//! memory goes to a file, a helper makes the heads ahead of the writer
+//! ([`crate::save::head_helper`]).
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -22,42 +23,45 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Memory that is copied at once: it stays in the processor's cache until it was sent. Bytes.
+/// Memory of a running process is copied in steps of this size, so that the copy stays in the
+/// processor's cache until it is sent. Bytes.
 const STEP: usize = 256 << 10;
-/// Below so many bytes a helper is not worth its start.
+/// For less memory the start of a helper costs more than it saves. Bytes.
 const HELPED_MIN: u64 = 16 << 20;
 
-/// Where an image goes, and how far it is.
+/// An image that is being written: its destination, and its bytes so far.
 pub struct ImageWriter {
     fd: i32,
-    /// Device and number of what the descriptor is.
+    /// Device and inode of the destination.
     file: [u64; 2],
-    /// Where the image begins, if that is a place in a file.
+    /// The file position at which the image begins; `None` for a pipe or socket.
     start: Option<u64>,
-    /// If it is memory: where it is.
+    /// The destination as mapped memory, if the destination is memory made for images.
     mapped: Option<MappedImage>,
     bytes: u64,
     sections: u32,
     sum: u64,
-    /// Memory is compressed, if that makes it smaller.
+    /// Whether memory is compressed where that makes it smaller.
     compress: bool,
-    /// Of a pipe that memory is lent to: the bytes that it holds.
+    /// The capacity of the pipe, if memory is lent to the pipe. Bytes.
     lent: Option<u64>,
-    /// Where in the memory that is kept for that the next copy goes.
+    /// Offset of the next copy in the memory of [`scratch::ring`].
     ring: usize,
-    /// A helper makes heads. The reader of a pipe or socket is busy while this writes, and needs
-    /// the other processor, as do other tasks that stand and write into memory.
+    /// Whether a helper makes heads. For a pipe or socket it does not: the reader needs the other
+    /// processor while this process writes. For memory it does not: other frozen tasks, which write
+    /// their images at the same time, need it.
     helped: bool,
-    /// What is not needed any more once it is written.
+    /// The memory that a copy of the process gives back when it is written.
     spare: Spare,
 }
 
 impl ImageWriter {
-    /// Begins an image.
+    /// Begins an image by writing its prefix. `lend` has an effect only without `compress`
+    /// and for a pipe whose capacity is at most [`scratch::RING`] less two steps.
     pub fn begin(fd: i32, compress: bool, lend: bool) -> Outcome<Self> {
         let stat = file_calls::stat(fd).step("looking where the image goes")?;
         let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
-        // SAFETY: it only asks.
+        // SAFETY: the call only reads the position.
         let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
         let is_pipe = stat.st_mode & libc::S_IFMT == libc::S_IFIFO;
         let lent = (lend && is_pipe && !compress)
@@ -89,13 +93,14 @@ impl ImageWriter {
         Ok(out)
     }
 
-    /// This is a copy of the process: of the memory that it writes from here on to a pipe or
-    /// socket, it gives back what is spare.
+    /// From here on, gives back the spare memory that was written to a pipe or socket. Only for a
+    /// copy of the process.
     pub fn give_back(&mut self, spare: Spare) {
         self.spare = spare;
     }
 
-    /// Goes on at another descriptor of the same file, pipe or socket.
+    /// Goes on writing through another descriptor of the same file, pipe or socket. Refused if `fd`
+    /// is of another file.
     pub fn go_on_at(&mut self, fd: i32) -> Outcome<()> {
         let is_same =
             file_calls::stat(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
@@ -108,7 +113,7 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Goes on behind what was written, if it is a file.
+    /// Moves the file position to the end of what was written, if the destination is a file.
     fn seek(&self) {
         if let Some(start) = self.start {
             let (fd, place) = (self.fd as usize, (start + self.bytes) as usize);
@@ -124,25 +129,26 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// The mapped, and where what comes next is in it, if so many bytes fit there.
+    /// The mapped destination and the offset of the next section in it, if `len` bytes fit there.
     fn in_mapped(&mut self, len: u64) -> Option<(&mut MappedImage, u64)> {
         let (mapped, place) = (self.mapped.as_mut()?, self.start? + self.bytes);
         mapped.holds(place + len).then_some((mapped, place))
     }
 
-    /// What follows, if anything does, is written by calls, behind what is in the mapped.
+    /// Ends the use of the mapping. Further bytes are written by system calls, behind those in the
+    /// mapping.
     fn leave_mapped(&mut self) {
         if self.mapped.take().is_some() {
             self.seek();
         }
     }
 
-    /// Writes a section.
+    /// Writes a section of any kind.
     pub fn section(&mut self, kind: u16, address: u64, content: &[u8]) -> Outcome<()> {
         let index = self.sections;
         let len = (Section::LEN + content.len()) as u64;
         if let Some((mapped, place)) = self.in_mapped(len) {
-            // SAFETY: it copies bytes.
+            // SAFETY: the closure only copies bytes.
             let check = unsafe {
                 memory_faults::caught(|| mapped.copy(place + Section::LEN as u64, content))
             }?;
@@ -153,7 +159,8 @@ impl ImageWriter {
             return Ok(());
         }
         let compress = self.compress && matches!(kind, PAGES | CONTENT);
-        // SAFETY: it reads bytes, and writes into a buffer for it.
+        // SAFETY: the closure only reads bytes, and writes into a buffer that is reserved for
+        // compression.
         let (mut head, smaller) = unsafe {
             memory_faults::caught(|| {
                 let smaller = compress.then(|| compressed(content)).flatten();
@@ -172,16 +179,16 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// A section is written.
+    /// Counts a section that was written.
     fn count(&mut self, head: &Section) {
         self.sections += 1;
         self.sum = self.sum.wrapping_add(mixed(head.check, head.index));
     }
 
-    /// Writes memory, as many sections as it takes.
+    /// Writes memory as sections of at most [`BLOCK`] bytes.
     ///
     /// # Safety
-    /// It is readable, and not changed meanwhile but by this thread's own work.
+    /// The memory is readable, and is not changed meanwhile except by this thread's own writing.
     pub unsafe fn memory(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let total: u64 = ranges.iter().map(|[start, end]| end - start).sum();
         if self.helped && total >= HELPED_MIN {
@@ -190,14 +197,15 @@ impl ImageWriter {
         }
         let mut left = total;
         let mut written = blocks(ranges).peekable();
-        // Bytes that are written and not given back.
+        // Bytes that were written and are not given back yet.
         let mut kept = 0;
         for (address, len) in blocks(ranges) {
             left -= len as u64;
             // SAFETY: promised by the caller.
             let content = unsafe { std::slice::from_raw_parts(address as *const u8, len) };
-            // What is lent is read before this returns, because more follows than the pipe holds:
-            // nothing of it is in the pipe when this process goes on.
+            // A lent section is followed by more bytes than the pipe holds. So all lent pages have
+            // been read when this function returns, and none is in the pipe when the process
+            // resumes.
             match self.lent {
                 Some(capacity) if len == BLOCK && left >= capacity => {
                     self.lend(address, content)?;
@@ -205,8 +213,8 @@ impl ImageWriter {
                 _ => self.section(PAGES, address, content)?,
             }
             kept += len as u64;
-            // The pipe may still hold what was lent to it last, and to kernels before 5.9 that was
-            // no reason not to let the process write there, had this copy given it back.
+            // The pages lent last may still be in the pipe. Kernels before 5.9 let the process
+            // write into such a page in place if this copy had given it back.
             let held = self.lent.unwrap_or(0);
             while let Some((address, len)) = written.next_if(|(_, len)| kept >= held + *len as u64)
             {
@@ -217,10 +225,10 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Writes a section of memory, which need not be copied.
+    /// Writes a section of memory without copying the memory into the pipe.
     fn lend(&mut self, address: u64, content: &[u8]) -> Outcome<()> {
         let index = self.sections;
-        // SAFETY: it reads bytes.
+        // SAFETY: the closure only reads bytes.
         let head =
             unsafe { memory_faults::caught(|| Section::new(PAGES, index, address, content)) }?;
         self.write(head.bytes(), &[])?;
@@ -236,7 +244,7 @@ impl ImageWriter {
                     swallow(libc::SIGPIPE);
                     return Err(Errno(libc::EPIPE)).step("writing the image");
                 }
-                // Memory of a device, or the like: it is copied.
+                // The kernel cannot lend this memory, which a device has, say: it is copied.
                 _ => {
                     self.write(&[], &content[done..])?;
                     done = content.len();
@@ -247,9 +255,10 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Writes memory that others may change, or take away, in this moment: copied first. Zeros
-    /// where nothing was `sent` before are left out. What is written is told, and so are pages
-    /// that cannot be read, because they have gone or are protected now.
+    /// Writes memory that other threads may change or unmap at any moment, from a copy. Pages of
+    /// zeros are left out where no round has `sent` anything. `written` is called for the ranges
+    /// that were written. `missed` is called for each page that could not be read, because it was
+    /// unmapped or protected.
     pub fn running_memory(
         &mut self,
         range: Range<u64>,
@@ -262,8 +271,8 @@ impl ImageWriter {
             let len = STEP.min((range.end - address) as usize);
             let buffer = match self.lent {
                 None => &mut scratch::buffer()[..len],
-                // The memory for it is larger than what the pipe holds: what was there before was
-                // read when its place comes again.
+                // The ring is larger than the pipe. When a place in the ring is used again, the
+                // reader has read what was lent from there.
                 Some(_) => {
                     if self.ring + len > scratch::RING {
                         self.ring = 0;
@@ -276,7 +285,7 @@ impl ImageWriter {
             let here = address..address + copied as u64;
             let each = |with: &mut dyn FnMut(Range<u64>) -> Outcome<()>| {
                 let (copy, none) = (content.as_ptr() as u64, Spare::default());
-                // SAFETY: whole pages, in a copy that nobody else knows.
+                // SAFETY: whole pages, in a copy that no other code knows.
                 unsafe { spare::without_zeros(here.clone(), copy, sent, none, with) }
             };
             let mut worth = 0;
@@ -284,7 +293,8 @@ impl ImageWriter {
                 worth += piece.end - piece.start;
                 Ok(())
             })?;
-            // If less is lent than was copied, the place would come again too early.
+            // The ring is used only if all copied bytes are lent. Otherwise fewer bytes than the
+            // pipe holds would be between two uses of a place.
             let lends = self.lent.is_some() && worth == copied as u64 && copied > 0;
             if lends {
                 self.lend(address, content)?;
@@ -307,7 +317,7 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// As `memory`, with a helper that makes the heads.
+    /// As [`memory`](Self::memory), with a helper that makes the heads.
     unsafe fn helped(&mut self, ranges: &[[u64; 2]]) -> Outcome<()> {
         let helper = HeadHelper::new(self.sections, ranges);
         // SAFETY: promised by the caller.
@@ -324,7 +334,7 @@ impl ImageWriter {
         }
     }
 
-    /// Writes the end. Returns the bytes of the image.
+    /// Writes the end of the image. Returns the size of the image in bytes.
     pub fn finish(&mut self) -> Outcome<u64> {
         let end = End {
             sections: self.sections.into(),
@@ -337,7 +347,7 @@ impl ImageWriter {
     }
 }
 
-/// The content as an LZ4 block, if that is shorter.
+/// The content as an LZ4 block, if the block is shorter than the content.
 fn compressed(content: &[u8]) -> Option<&'static [u8]> {
     let buffer = scratch::second_buffer();
     let room = buffer.len().min(content.len());
@@ -345,13 +355,14 @@ fn compressed(content: &[u8]) -> Option<&'static [u8]> {
     Some(&buffer[..len])
 }
 
-/// Whether the kernel has the call that copies memory as another process would, and allows it.
+/// Whether the kernel has process_vm_readv(2) and allows it.
 pub fn can_copy() -> bool {
     let page = crate::capture::memory::PAGE as usize;
     copy(scratch::place() as u64, &mut scratch::buffer()[..page]) == page
 }
 
-/// Copies memory as another process would: what is not there is no fault. Whole pages.
+/// Copies memory with process_vm_readv(2), so that unmapped memory causes no fault. Returns the
+/// bytes up to the first page that cannot be read, a multiple of the page size.
 fn copy(address: u64, buffer: &mut [u8]) -> usize {
     const PROCESS_VM_READV: usize = 310;
     let mut done = 0;
@@ -360,7 +371,7 @@ fn copy(address: u64, buffer: &mut [u8]) -> usize {
         let from = [address as usize + done, buffer.len() - done];
         let (to, from) = (to.as_ptr() as usize, from.as_ptr() as usize);
         let pid = sys::getpid() as usize;
-        // SAFETY: the kernel reads what can be read, and writes into the buffer.
+        // SAFETY: the kernel reads only memory that is readable, and writes into the buffer.
         match sys::check(unsafe { sys::call6(PROCESS_VM_READV, pid, to, 1, from, 1, 0) }) {
             Ok(count @ 1..) => done += count,
             _ => break,
@@ -369,7 +380,7 @@ fn copy(address: u64, buffer: &mut [u8]) -> usize {
     done / crate::capture::memory::PAGE as usize * crate::capture::memory::PAGE as usize
 }
 
-/// Writes both parts, all of them.
+/// Writes all of `head`, then all of `content`.
 fn write_all(fd: i32, head: &[u8], content: &[u8]) -> sys::Result<()> {
     let mut done = 0;
     while done < head.len() + content.len() {
@@ -403,8 +414,9 @@ fn await_room(fd: i32) -> sys::Result<()> {
     }
 }
 
-/// The reader has gone, or the file may grow no more. The signal that says so to programs is not
-/// for this one: it is blocked here, so it waits, and is taken out.
+/// Removes the signal that came with a failed write: the reader of the pipe is gone, or the file is
+/// at its size limit. The program must not get the signal, which is pending because it is blocked
+/// here.
 fn swallow(signal: i32) {
     let set = crate::frozen::signal::bit(signal);
     let time = [0u64; 2];
@@ -425,8 +437,8 @@ mod tests {
         os::fd::AsRawFd as _,
     };
 
-    /// An image of these sections, behind `before` bytes, in memory of that length, which is
-    /// sealed so that it is not written to by calls.
+    /// The image of these sections, behind `before` other bytes of a memory file. With `sealed`,
+    /// the file has that length and a seal that makes the writer map it.
     fn image(sections: &[&[u8]], before: usize, sealed: Option<u64>) -> Vec<u8> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let mut file = File::from(memfd_create("test", flags).expect("memory"));
@@ -456,7 +468,8 @@ mod tests {
         for before in [0, 4000] {
             let wanted = image(&sections, before, None);
             let len = wanted.len() as u64;
-            // As long as it is needed, longer, and too short for the end, the long one, all.
+            // Lengths: exact, longer, and too short for the end, for the long section, for all
+            // sections.
             for sealed in [len, len + 1, 3 * len, len - 1, 200_000, 4500] {
                 let found = image(&sections, before, Some(sealed));
                 assert!(found == wanted, "{before} {sealed}");

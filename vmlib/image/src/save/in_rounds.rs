@@ -1,4 +1,4 @@
-//! The interface of saves in rounds.
+//! The interface of saves in pre-copy rounds.
 
 use crate::{
     capture::thread,
@@ -16,13 +16,13 @@ use crate::{
 };
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-/// Saves this process like [`save`](crate::save()), but most of its memory while it runs: in
-/// rounds, each of what was written since the one before. Only what is left at the end is written
-/// while all threads are stopped. This thread waits meanwhile. Returns the bytes of each round
-/// too.
+/// Saves this process like [`save`](crate::save()), but sends most of the memory while the process
+/// runs, in pre-copy rounds. Each round sends the pages that were written since the previous round.
+/// All threads are stopped only while the remaining pages are written. The calling thread waits
+/// during the rounds. Returns the bytes of each round, too.
 ///
-/// Where the kernel cannot tell which pages were written (before Linux 6.7), or does not allow it,
-/// there are no rounds, and it is a [`save`](crate::save()).
+/// Where the kernel cannot tell which pages were written (before Linux 6.7) or does not allow that,
+/// there are no rounds, and the save is like [`save`](crate::save()).
 ///
 /// # Errors
 /// As for [`save`](crate::save()).
@@ -38,13 +38,13 @@ pub fn save_in_rounds(
     hooks::around(in_rounds, |(saved, _)| matches!(saved, Saved::Restored))
 }
 
-/// Begins to save this process in rounds, and returns at once: a thread that the program knows
-/// nothing of sends memory while all others run. [`InRounds::finish`] makes the image whole: what
-/// is saved is the process at that moment.
+/// Begins to save this process in pre-copy rounds, and returns at once. A thread that the program
+/// and its C library do not know sends memory while all other threads run. [`InRounds::finish`]
+/// completes the image, which then has the state of the process at that moment.
 ///
 /// # Errors
-/// Another save is under way, or there is no memory for it. What cannot be restored is refused by
-/// [`InRounds::finish`].
+/// Another save is under way, or there is no memory for this save. State that cannot be restored is
+/// refused by [`InRounds::finish`].
 pub fn begin_in_rounds<'a>(
     image: BorrowedFd<'a>,
     options: Options<'a>,
@@ -58,12 +58,12 @@ pub fn begin_in_rounds<'a>(
     })
 }
 
-/// A save whose memory is being sent. If it is dropped, the save is given up; the next one can
-/// begin when the thread that sends has noticed, which may take as long as the reader of the image
-/// lets the thread wait.
+/// A save whose memory is being sent. Dropping the value gives the save up. The next save can begin
+/// when the sending thread has ended. The sending thread ends when its current write returns, which
+/// depends on the reader of the image.
 ///
-/// If the process ends or runs another program meanwhile, the sending ends with it. A child has no
-/// part in it.
+/// If the process ends or executes another program, the sending thread ends. A child of the process
+/// cannot finish or give up the save.
 #[derive(Debug)]
 #[must_use = "only when it has finished, the image is whole"]
 pub struct InRounds<'a> {
@@ -73,13 +73,13 @@ pub struct InRounds<'a> {
 }
 
 impl InRounds<'_> {
-    /// Whether the rounds are over, so that [`InRounds::finish`] stops the process at once.
+    /// Whether the rounds are over, so that [`InRounds::finish`] need not wait for them.
     pub fn is_ready(&self) -> bool {
         !self.is_own() || precopy::is_ready()
     }
 
-    /// Waits until the rounds are over, stops all threads and writes what is left. If the rounds
-    /// have been over before, there is another one first.
+    /// Waits until the rounds are over, stops all threads, and writes the remaining pages. If the
+    /// rounds were over before this call, there is one more round first.
     ///
     /// # Errors
     /// As for [`save`](crate::save()).
@@ -102,7 +102,8 @@ impl InRounds<'_> {
     }
 }
 
-/// This process and its number of restores: a restored process may get the same id.
+/// The process id and the number of restores: a restored process may have the id of the saved
+/// process.
 fn process() -> (i32, u32) {
     (sys::getpid(), thread::restores())
 }

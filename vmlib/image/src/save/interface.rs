@@ -1,6 +1,6 @@
-//! The interface of saves for programs: from ordinary code, and from a signal handler.
+//! The interface of saves: for ordinary code, and for a signal handler.
 //!
-//! What is called `in_handler` allocates nothing, locks nothing, and uses no thread-locals.
+//! The functions named `*_in_handler` allocate nothing, lock nothing, and use no thread-locals.
 
 use crate::{
     error::SaveError,
@@ -22,14 +22,14 @@ use std::{
 pub enum Saved {
     /// The image is whole.
     Whole {
-        /// Its bytes.
+        /// Size of the image.
         bytes: u64,
-        /// How long the program was frozen.
+        /// The freeze time.
         freeze: Duration,
     },
-    /// A copy of the process writes it.
+    /// A copy of the process writes the image.
     Underway(Writer),
-    /// This is the process that was restored.
+    /// The call returned in the restored process.
     Restored,
 }
 
@@ -42,7 +42,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// How long the program was frozen.
+    /// The freeze time.
     pub fn freeze(&self) -> Duration {
         self.freeze
     }
@@ -50,7 +50,7 @@ impl Writer {
     /// Waits until the image is whole.
     ///
     /// # Errors
-    /// What went wrong; the image is of no use.
+    /// The step of the copy that failed. The image is of no use.
     pub fn finish(self) -> Result<(), SaveError> {
         forked_copy::finish(self.pid).map_err(SaveError::from)
     }
@@ -59,8 +59,8 @@ impl Writer {
 /// Saves this process with all its threads into `image`: a file, a pipe, a socket.
 ///
 /// # Errors
-/// [`SaveError::Refused`] before anything was stopped, [`SaveError::Failed`] later; the process
-/// goes on, and what was written is recognised as no whole image.
+/// [`SaveError::Refused`] before any thread was stopped, [`SaveError::Failed`] later. The process
+/// runs on, and the bytes in `image` are not a whole image.
 pub fn save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveError> {
     let alone = || try_save(image, options);
     hooks::around(alone, |saved| matches!(saved, Saved::Restored))
@@ -74,20 +74,21 @@ fn try_save(image: BorrowedFd<'_>, options: Options<'_>) -> Result<Saved, SaveEr
         .map_err(SaveError::from)
 }
 
-/// Looks up what [`save_in_handler`] needs to know of the C library. To be called once, outside of
-/// signal handlers.
+/// Looks up the functions of the C library that [`save_in_handler`] needs. To be called once,
+/// outside of signal handlers.
 pub fn prepare() {
     resume::look_up();
     interpose::link();
 }
 
-/// Saves like [`save()`], in place, from a signal handler: it allocates nothing, locks nothing, and
-/// calls no callbacks. Not within a [`Section`](crate::Section). After [`prepare`]. If
-/// [`begin_in_handler`] has begun the image, this writes the rest of it. A copy that writes is to
-/// be waited for by [`reap`].
+/// Saves like [`save()`], in this thread, from a signal handler. Allocates nothing, locks nothing,
+/// and calls no hooks. If `begun`, writes the rest of the image that [`begin_in_handler`] began. A
+/// copy that writes the image must be waited for by [`reap`].
+///
+/// To be called after [`prepare`], and not within a [`Section`](crate::Section).
 ///
 /// # Errors
-/// Why there is no image; the process runs on.
+/// Why there is no image. The process runs on.
 pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Result<Moment, Text> {
     let request = SaveRequest::new(image, options);
     let saved = match begun {
@@ -108,14 +109,16 @@ pub fn save_in_handler(image: RawFd, options: Options<'_>, begun: bool) -> Resul
     }
 }
 
-/// Begins to save like [`begin_in_rounds`](crate::begin_in_rounds), from a signal handler, as
-/// [`save_in_handler`] does. If that is to be `checked`, what could not be saved now is refused at
-/// once, else by [`save_in_handler`]. When the rounds are over, `told` is called with `fd` and
-/// `mark`, their bytes and their number, in a thread that has no other descriptor of the
-/// program's: it may make bare system calls, and use atomics.
+/// Begins a save like [`begin_in_rounds`](crate::begin_in_rounds), from a signal handler, under the
+/// conditions of [`save_in_handler`]. With `checked`, state that cannot be saved is refused at
+/// once, else by [`save_in_handler`].
+///
+/// When the rounds are over, `told` is called with `fd`, `mark`, the bytes of all rounds, and the
+/// number of rounds. The call comes from the thread that sends memory, which has no other
+/// descriptor of the program open: `told` may make bare system calls and use atomics.
 ///
 /// # Errors
-/// Why nothing has begun.
+/// Why no save was begun.
 pub fn begin_in_handler(
     image: RawFd,
     options: Options<'_>,
@@ -125,7 +128,7 @@ pub fn begin_in_handler(
 ) -> Result<(), Text> {
     let request = SaveRequest::new(image, options);
     let tell = precopy::EndNotice::Call(fd, mark, told);
-    // A save that was given up just before is not in the way of this one.
+    // A save that was given up just before may still be ending; it does not refuse this save.
     precopy::await_cancelled();
     sequence::begin_rounds(request, Until::default(), checked, tell).map_err(|fault| fault.text())
 }
@@ -135,8 +138,8 @@ pub fn give_up_in_handler() {
     precopy::cancel();
 }
 
-/// Ends a copy of this process that writes an image, if it has not ended, and waits for it. May be
-/// called in a signal handler. Whether the image is whole is known where it is read.
+/// Kills the copy of this process that writes an image, if it has not ended, and waits for it. May
+/// be called in a signal handler. Only the reader of the image knows whether the image is whole.
 pub fn reap(writer: i32) {
     forked_copy::reap(writer);
 }

@@ -1,6 +1,6 @@
-//! Memory that is a file ([`image::room`](crate::save::image_memory)), in sight of the process
-//! that writes its image into it: to copy there takes half the time of write(2), which looks for
-//! each page anew.
+//! A memory file ([`image_memory`](crate::save::image_memory)) that is mapped into the process that
+//! writes its image. Copying into the mapping takes half the time of write(2), which looks up each
+//! page anew.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -16,12 +16,12 @@ use crate::{
 pub const LARGE_PAGE: usize = 2 << 20;
 const PAGE: usize = crate::capture::memory::PAGE as usize;
 
-/// All of such a file.
+/// The whole memory file, mapped for writing.
 #[derive(Debug)]
 pub struct MappedImage(MappedFile);
 
 impl MappedImage {
-    /// That file, if it is memory that was made for an image, and will not become shorter.
+    /// Maps the file, if it is memory made for images, which does not become shorter.
     pub fn of(fd: i32) -> Option<Self> {
         if !is_made(fd) {
             return None;
@@ -32,22 +32,22 @@ impl MappedImage {
             .map(MappedImage)
     }
 
-    /// Whether so many bytes from its beginning are in it.
+    /// Whether the first `bytes` bytes of the file are all in the mapping.
     pub fn holds(&self, bytes: u64) -> bool {
         bytes <= self.0.len as u64
     }
 
-    /// Writes bytes at that place, where they must fit.
+    /// Writes bytes at offset `at`, where they must fit.
     pub fn put(&mut self, at: u64, bytes: &[u8]) {
         let to = self.place(at, bytes.len());
-        // SAFETY: within the mapping, which nobody else knows; its file does not become shorter.
+        // SAFETY: within the mapping, which no other code knows; its file does not become shorter.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
-    /// Likewise, and says what their checksum is.
+    /// Writes bytes at offset `at`, where they must fit, and returns their checksum.
     pub fn copy(&mut self, at: u64, bytes: &[u8]) -> u64 {
         let to = self.place(at, bytes.len());
-        // SAFETY: as above.
+        // SAFETY: as in `put`.
         unsafe { copied(bytes, to) }
     }
 
@@ -57,7 +57,7 @@ impl MappedImage {
     }
 }
 
-/// Whether a file is memory that was made for an image: it is sealed against becoming shorter.
+/// Whether a file is memory made for images: it is sealed against becoming shorter.
 pub fn is_made(fd: i32) -> bool {
     let seals = file_calls::control(fd, libc::F_GET_SEALS, 0);
     seals.is_ok_and(|seals| seals as i32 & libc::F_SEAL_SHRINK != 0)
@@ -76,8 +76,8 @@ impl MappedFile {
         Self::at(fd, 0, len, prot)
     }
 
-    /// Maps what begins at a multiple of [`LARGE_PAGE`]. It begins where a large page may, so that
-    /// one of the file's is one here.
+    /// Maps `len` bytes from offset `from`, a multiple of [`LARGE_PAGE`]. The mapping begins at a
+    /// multiple of that, too, so that a large page of the file is a large page of the mapping.
     pub fn at(fd: i32, from: usize, len: usize, prot: i32) -> sys::Result<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let around = len.checked_add(LARGE_PAGE).ok_or(Errno(libc::ENOMEM))?;
@@ -86,7 +86,8 @@ impl MappedFile {
         let start = reserved.next_multiple_of(LARGE_PAGE);
         let end = start + len.next_multiple_of(PAGE);
         let flags = (libc::MAP_SHARED | libc::MAP_FIXED) as usize;
-        // SAFETY: it takes the place of what was just reserved. Of that the rest goes, or all.
+        // SAFETY: the mapping replaces a part of the range that was just reserved. The rest of that
+        // range, or all of it, is unmapped.
         unsafe {
             let mapped = sys::call6(
                 nr::MMAP,
@@ -110,7 +111,7 @@ impl MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: nothing uses it any more. What is written stays in the file.
+        // SAFETY: nothing uses the mapping any more. The written bytes stay in the file.
         let _ = unsafe { sys::unmap(self.start, self.len) };
     }
 }

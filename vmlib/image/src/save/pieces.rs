@@ -1,4 +1,4 @@
-//! Which pieces of memory an image gets, and the writing of them.
+//! Selects the pieces of memory that an image gets, and writes them.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -16,10 +16,10 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Pieces of memory that are saved, at most.
+/// The limit of separate pieces of memory.
 const PIECES_MAX: usize = 1 << 22;
 
-/// All memory that has content, by address.
+/// All memory that has content, ascending by address.
 pub fn present(scan: &mut Pages, mappings: &[Mapping]) -> Outcome<&'static [[u64; 2]]> {
     // SAFETY: zeros are a value.
     let mut list = unsafe { arena::List::<[u64; 2]>::new(PIECES_MAX)? };
@@ -31,18 +31,20 @@ pub fn present(scan: &mut Pages, mappings: &[Mapping]) -> Outcome<&'static [[u64
     Ok(list.into_static())
 }
 
-/// What is known of the rounds before the last one, if there were any.
+/// Results of the early rounds, as far as the last round needs them. Empty in a save without
+/// rounds.
 #[derive(Clone, Copy, Default)]
 pub struct Since<'a> {
-    /// What they have left to it, if it is known what was written since.
+    /// The memory that the rounds left to the last one; `None` if the written pages are not known.
     pub missed: Option<&'a [[u64; 2]]>,
-    /// What they have sent, by address.
+    /// The memory that the rounds have sent, ascending by address.
     pub sent: &'a [[u64; 2]],
 }
 
-/// The memory to be saved, by address: all that has content, or after rounds what was written
-/// since, and what these have missed. With `zeros` pages of zeros are left out that no round has
-/// sent, and given back if they are spare. Says of each mapping whether that is most of it.
+/// The memory to be saved, ascending by address: all memory that has content; after early rounds,
+/// the memory that was written since, and the memory that they missed. With `zeros`, pages of zeros
+/// that no round has sent are left out, and given back if they are spare. Sets the flags of each
+/// mapping that say how much of it is in the image.
 pub fn pieces(
     scan: &mut Pages,
     mappings: &mut [Mapping],
@@ -59,14 +61,14 @@ pub fn pieces(
         let missed = since.missed.filter(|_| is_anonymous);
         let zeros = zeros.filter(|_| is_anonymous && is_open);
         let mut add_worth = |range: Range<u64>| match zeros {
-            // SAFETY: private, readable, and of no file.
+            // SAFETY: the range is private, readable, and of no file.
             Some(spare) => unsafe {
                 spare::without_zeros(range.clone(), range.start, since.sent, spare, &mut add)
             },
             None => add(range),
         };
         match missed.map(|missed| (missed, scan.written(mapping, &mut add_worth))) {
-            // Watched since it was there.
+            // The mapping has been watched since it was made.
             Some((missed, Ok(told))) => {
                 told?;
                 let from = missed.partition_point(|[_, end]| *end <= mapping.start);
@@ -83,7 +85,7 @@ pub fn pieces(
                     list.join(first);
                 }
             }
-            // It is not watched.
+            // The mapping is not watched.
             _ => scan.for_each(mapping, add_worth)?,
         }
         let bytes: u64 = list.all()[first..]
@@ -99,8 +101,8 @@ pub fn pieces(
     Ok(list)
 }
 
-/// Saves the memory of some mappings. Most can be read, and then what lies side by side in the list
-/// is written in one go, so that two workers have enough to do.
+/// Writes the memory of the mappings that are `wanted`. Adjacent entries of the list are written in
+/// one go where they are readable, so that a helper has enough to do.
 pub fn pages(
     out: &mut ImageWriter,
     mappings: &[Mapping],
@@ -133,6 +135,6 @@ pub fn pages(
 }
 
 fn memory_of(out: &mut ImageWriter, ranges: &[[u64; 2]]) -> Outcome<()> {
-    // SAFETY: mapped, readable, and nobody else runs.
+    // SAFETY: the memory is mapped and readable, and no other thread of the program runs.
     unsafe { out.memory(ranges) }
 }

@@ -1,15 +1,15 @@
-//! The thread that sends a process's memory while all of the program's own threads run.
+//! The thread that sends memory in pre-copy rounds while the program's threads run.
 //!
-//! It is made by the bare system call, so neither the program nor its C library knows of it: it is
-//! not stopped with the others, is in no image, blocks all signals, and shares nothing with the
-//! program but the memory. Its table of descriptors is its own, with the image in it and nothing
-//! else: so no number of the program's is taken, a number that the program closes or uses for
-//! something else does no harm, and a child has no part in the watch. Being a thread of the process
-//! it ends with it, whether the process exits, is killed or runs another program.
+//! The thread is made by the bare system call, so neither the program nor its C library knows of
+//! it. It is not stopped with the other threads, is in no image, blocks all signals, and shares
+//! only the memory with the program. Its table of descriptors is its own and holds the image only.
+//! So the thread takes no descriptor number of the program, a number that the program closes or
+//! reuses does no harm, and a child of the program cannot keep the write watch alive. As a thread
+//! of the process it ends when the process exits, is killed or executes another program.
 //!
-//! When its rounds are over it waits, so that the watch stays, until the last round has been
-//! written by a thread of the program. If the kernel cannot watch memory, there are no rounds, and
-//! the last one holds everything.
+//! After its rounds the thread waits, because the write watch ends with it: a thread of the program
+//! writes the last round first. If the kernel cannot watch memory, there are no early rounds, and
+//! the last round holds all memory.
 //!
 //! **Runs in signal handlers, and in that thread**: everything here allocates nothing, locks
 //! nothing and uses no thread-locals.
@@ -36,39 +36,41 @@ use std::{
     },
 };
 
-/// Rounds, at most.
+/// The limit of rounds before the last one.
 pub const ROUNDS_MAX: usize = 64;
-/// How long a wait lasts before it is looked whether the thread is still there. Nanoseconds.
+/// A wait for the thread is interrupted at this interval to check that the thread still exists.
+/// Nanoseconds.
 const LOOK_NS: u64 = 50_000_000;
-/// How often, and how many times, it is looked whether one that was cancelled has ended: a second.
+/// The interval and the number of the checks whether a cancelled thread has ended. Nanoseconds; one
+/// second in total.
 const CANCEL_LOOK_NS: u64 = 1_000_000;
 const CANCEL_LOOKS: u32 = 1_000;
 
-/// What is to be sent, and how.
+/// The task of the thread.
 #[derive(Debug, Clone, Copy)]
 pub struct SendJob {
-    /// The image goes there.
+    /// The descriptor that the image is written to.
     pub image: i32,
-    /// Memory is compressed.
+    /// Whether memory is compressed.
     pub compress: bool,
-    /// Memory need not be copied into a pipe.
+    /// Whether memory may be lent to a pipe instead of copied into it.
     pub lend: bool,
-    /// When the rounds are over.
+    /// The conditions that end the rounds.
     pub until: Until,
-    /// How their end is told.
+    /// How the end of the rounds is reported.
     pub tell: EndNotice,
 }
 
-/// How the end of the rounds is told.
+/// How the end of the rounds is reported.
 #[derive(Debug, Clone, Copy)]
 pub enum EndNotice {
-    /// Nobody: a thread waits for it, or polls.
+    /// Not at all: a thread waits for the end of the rounds, or polls.
     Nobody,
-    /// The process, by this signal.
+    /// By this signal to the process.
     Signal(i32),
-    /// This function, with that descriptor of the program's, that mark, the bytes and the number
-    /// of the rounds. There is no further round then. It is called in the thread that sends, and
-    /// may make bare system calls only.
+    /// By this function, with that descriptor of the program, that mark, the bytes and the number
+    /// of the rounds. There is no further round then. The thread that sends memory calls the
+    /// function, which may make bare system calls only.
     Call(i32, u64, fn(i32, u64, u64, u32)),
 }
 
@@ -78,29 +80,29 @@ const BEGINNING: u32 = 0;
 const SENDING: u32 = 1;
 /// The rounds are over.
 const READY: u32 = 2;
-/// One more round is wanted.
+/// A thread of the program requests one more round.
 const ONE_MORE: u32 = 3;
-/// The image is written, or the thread that waited has given up.
+/// The image is written, or the thread that waited for the rounds has given up.
 const OVER: u32 = 4;
 /// The save was cancelled.
 const CANCELLED: u32 = 5;
 
-/// What it shares with the program's threads.
+/// The state that the thread shares with the program's threads.
 #[repr(C)]
 struct Shared {
-    /// The id of the thread, until the kernel clears the word when the thread ends.
+    /// The id of the thread. The kernel clears the word when the thread ends.
     tid: AtomicU32,
-    /// The process that the thread belongs to: a child has a copy of this memory, but no such
+    /// The process that the thread belongs to. A child has a copy of this memory, but no such
     /// thread.
     pid: i32,
     phase: AtomicU32,
     task: SendJob,
-    /// Of the thread while it sends; of the one that saves, from then on.
+    /// Owned by the sending thread while it sends, then by the thread that saves.
     work: UnsafeCell<Work>,
 }
 
 struct Work {
-    /// None where the kernel cannot watch memory.
+    /// `Ok(None)` where the kernel cannot watch memory.
     rounds: Outcome<Option<Rounds>>,
     sent: [u64; ROUNDS_MAX],
     count: usize,
@@ -111,18 +113,19 @@ const _: () = assert!(size_of::<Shared>() <= scratch::PLACE);
 const _: () = assert!(std::mem::offset_of!(Shared, tid) == 0);
 
 fn shared() -> &'static Shared {
-    // SAFETY: `begin` wrote it; it changes in atomics and in what belongs to one at a time.
+    // SAFETY: `begin` wrote the value. It changes in its atomics, and in `work`, which one thread
+    // at a time owns.
     unsafe { &*scratch::place().cast::<Shared>() }
 }
 
-/// Begins. The caller has the turn and has prepared the save. If there can be no such thread, the
-/// rounds are over at once.
+/// Starts the thread. The caller has the right to save and has prepared the save. If no thread can
+/// be made, the rounds are over at once.
 pub fn begin(task: SendJob) {
     let place = scratch::place().cast::<Shared>();
-    // SAFETY: reserved, and zeros or what the last save wrote.
+    // SAFETY: the place is reserved, and holds zeros or the value of the last save.
     unsafe {
         if (*place).pid == sys::getpid() {
-            // One that was cancelled may be about to end.
+            // A thread that was cancelled may be about to end.
             await_end(&(*place).tid);
         }
         place.write(Shared {
@@ -138,7 +141,7 @@ pub fn begin(task: SendJob) {
         });
     }
     let shared = shared();
-    // Not CLONE_FILES: its descriptors are its own.
+    // Without CLONE_FILES: the thread has a table of descriptors of its own.
     let flags = libc::CLONE_VM
         | libc::CLONE_FS
         | libc::CLONE_SIGHAND
@@ -152,7 +155,7 @@ pub fn begin(task: SendJob) {
         tls: 0,
     };
     let before = signal::mask(libc::SIG_SETMASK, !0);
-    // SAFETY: the stack is nobody else's, and what it is given stays until it has ended.
+    // SAFETY: no other thread uses the stack, and the argument stays until the thread has ended.
     let made = unsafe { clone::spawn(given, scratch::sender_stack(), run, place as usize) };
     signal::mask(libc::SIG_SETMASK, before);
     if made < 0 {
@@ -161,18 +164,18 @@ pub fn begin(task: SendJob) {
     }
 }
 
-/// Whether its rounds are over, or it is not there any more.
+/// Whether the rounds are over, or the thread has ended.
 pub fn is_ready() -> bool {
     let shared = shared();
     let gone = shared.tid.load(SeqCst) == 0;
     gone || shared.phase.load(SeqCst) == READY
 }
 
-/// Waits until the rounds are over; if they have been for some time, for one more. What it gives is
-/// of this thread alone until [`end`].
+/// Waits until the rounds are over. With `one_more`, and if the rounds were over already, waits for
+/// one more round. The returned value belongs to the calling thread until [`end`].
 ///
 /// # Errors
-/// What a round failed of.
+/// The step of a round that failed, or the thread was ended.
 pub fn await_rounds(one_more: bool) -> Outcome<Option<&'static mut Rounds>> {
     let shared = shared();
     let is_there = shared.tid.load(SeqCst) != 0;
@@ -192,7 +195,7 @@ pub fn await_rounds(one_more: bool) -> Outcome<Option<&'static mut Rounds>> {
             _ => return refuse!("the thread that sent memory was ended"),
         }
     }
-    // SAFETY: the thread waits, and does not touch it before it is told to.
+    // SAFETY: the thread waits, and does not touch the value before the phase changes.
     let work = unsafe { &mut *shared.work.get() };
     match &mut work.rounds {
         Ok(rounds) => Ok(rounds.as_mut()),
@@ -200,9 +203,9 @@ pub fn await_rounds(one_more: bool) -> Outcome<Option<&'static mut Rounds>> {
     }
 }
 
-/// The bytes of each round so far. After [`await_rounds`].
+/// The bytes of each round so far. To be called after [`await_rounds`].
 pub fn sent() -> &'static [u64] {
-    // SAFETY: as there.
+    // SAFETY: as in `await_rounds`.
     let work = unsafe { &*shared().work.get() };
     &work.sent[..work.count]
 }
@@ -215,7 +218,8 @@ pub fn end() {
     await_end(&shared.tid);
 }
 
-/// Gives up the save: the thread ends when it can, and lets others save then.
+/// Gives up the save. The thread ends when its current write returns, and gives back the right to
+/// save.
 pub fn cancel() {
     let shared = shared();
     let is_there = shared.tid.load(SeqCst) != 0;
@@ -226,8 +230,8 @@ pub fn cancel() {
     }
 }
 
-/// A save that was given up ends when its thread does: waits for that, but not for long, should
-/// nobody read what the thread writes.
+/// Waits until the thread of a save that was given up has ended. Waits for a second at most,
+/// because the reader of the image may not be reading.
 pub fn await_cancelled() {
     if !scratch::is_reserved() {
         return;
@@ -243,7 +247,7 @@ pub fn await_cancelled() {
     }
 }
 
-/// Whether the thread was ended, alone, while it sent. Told once.
+/// Whether the thread alone was ended while it sent memory. True for one call only.
 pub fn was_ended() -> bool {
     if !scratch::is_reserved() {
         return false;
@@ -254,8 +258,8 @@ pub fn was_ended() -> bool {
     is_own && shared.tid.load(SeqCst) == 0 && given_up().is_ok()
 }
 
-/// Waits until the kernel has cleared the id. The kernel wakes waiters as if the memory were
-/// shared.
+/// Waits until the kernel has cleared the thread's id. The kernel wakes the waiters of shared
+/// futexes, so this wait is not private.
 fn await_end(tid: &AtomicU32) {
     loop {
         match tid.load(SeqCst) {
@@ -267,18 +271,18 @@ fn await_end(tid: &AtomicU32) {
 }
 
 extern "C" fn run(place: usize) {
-    // SAFETY: `begin` wrote it.
+    // SAFETY: `begin` wrote the value.
     let shared = unsafe { &*(place as *const Shared) };
-    // SAFETY: ended by NUL.
+    // SAFETY: the name is ended by NUL.
     unsafe {
         let name = c"vm-image".as_ptr() as usize;
         sys::call2(nr::PRCTL, libc::PR_SET_NAME as usize, name)
     };
-    // Unless it was cancelled already.
+    // The exchange fails if the save was cancelled already.
     let _ = shared
         .phase
         .compare_exchange(BEGINNING, SENDING, SeqCst, SeqCst);
-    // SAFETY: this thread's until the phase changes.
+    // SAFETY: the value belongs to this thread until the phase changes.
     let work = unsafe { &mut *shared.work.get() };
     let is_wanted = || shared.phase.load(SeqCst) != CANCELLED;
     work.rounds = match keep_only(shared.task) {
@@ -299,8 +303,8 @@ extern "C" fn run(place: usize) {
         &is_wanted,
     );
     if let EndNotice::Call(..) = shared.task.tell {
-        // The thread that writes the rest has a descriptor of its own. The image is to end for its
-        // reader with that descriptor, and not only with this thread.
+        // The thread that writes the rest has a descriptor of its own. The reader of the image must
+        // see the end of the stream when that descriptor is closed, also while this thread exists.
         sys::close(shared.task.image);
     }
     let mut from = SENDING;
@@ -309,7 +313,8 @@ extern "C" fn run(place: usize) {
         futex_wake(&shared.phase);
         let mut told = ready.is_err() || from != SENDING;
         while shared.phase.load(SeqCst) == READY {
-            // Too many signals may be waiting in this moment.
+            // The signal may be refused at first, because too many signals are pending; then it is
+            // sent again.
             told = told || shared.tell();
             match told {
                 true => futex_wait(&shared.phase, READY),
@@ -319,19 +324,19 @@ extern "C" fn run(place: usize) {
         if shared.phase.load(SeqCst) != ONE_MORE {
             break;
         }
-        // SAFETY: the thread that wants the round waits.
+        // SAFETY: the thread that requested the round waits.
         unsafe { &mut *shared.work.get() }.send(1, shared.task.until, &is_wanted);
         from = ONE_MORE;
     }
-    // The watch ends, and nobody needs the rounds any more.
-    // SAFETY: nobody else does.
+    // The write watch ends here; no thread needs the rounds any more. SAFETY: no other thread uses
+    // the value.
     unsafe { (*shared.work.get()).rounds = Ok(None) };
     if shared.phase.load(SeqCst) == CANCELLED {
         turn::SAVE.give_back();
     }
 }
 
-/// Closes all descriptors of this thread that it does not need.
+/// Closes all descriptors of this thread but those of its task. Returns whether that succeeded.
 fn keep_only(task: SendJob) -> bool {
     let told_over = match task.tell {
         EndNotice::Call(fd, ..) => fd,
@@ -348,7 +353,8 @@ fn keep_only(task: SendJob) -> bool {
 }
 
 impl Work {
-    /// Sends up to so many rounds, until there is little to send.
+    /// Sends up to `rounds` rounds, until a condition of `until` is met or the image is not wanted
+    /// any more.
     fn send(&mut self, rounds: usize, until: Until, is_wanted: &dyn Fn() -> bool) {
         for _ in 0..rounds.min(ROUNDS_MAX - self.count) {
             let Ok(Some(sender)) = &mut self.rounds else {
@@ -372,19 +378,20 @@ impl Work {
     }
 }
 
-/// What a signal that tells the end of the rounds comes with.
+/// The value by which a signal is recognised as the report of the end of the rounds.
 fn value() -> usize {
     run as *const () as usize
 }
 
 impl Shared {
-    /// Tells the end of the rounds; whether it was told.
+    /// Reports the end of the rounds. Returns whether the report was delivered.
     fn tell(&self) -> bool {
         match self.task.tell {
             EndNotice::Nobody => true,
             EndNotice::Signal(signal) => raise(signal),
             EndNotice::Call(fd, mark, call) => {
-                // SAFETY: the thread that owns it calls this; others only read it meanwhile.
+                // SAFETY: the thread that owns the value calls this; other threads only read it
+                // meanwhile.
                 let work = unsafe { &*self.work.get() };
                 let bytes = work.sent[..work.count].iter().sum();
                 call(fd, mark, bytes, work.count as u32);
@@ -394,16 +401,17 @@ impl Shared {
     }
 }
 
-/// Some thread of the process is to write the last round. Whether it will know.
+/// Sends the signal that has some thread of the process write the last round. Returns whether it is
+/// pending now.
 fn raise(signal: i32) -> bool {
     let told = queued_signal::queued(signal, value());
     let (pid, info) = (told.sender() as usize, &raw const told as usize);
-    // SAFETY: the kernel reads the information. To oneself any may be sent.
+    // SAFETY: the kernel reads the information. A process may send itself any information.
     unsafe { sys::call3(nr::RT_SIGQUEUEINFO, pid, signal as usize, info) >= 0 }
 }
 
-/// Whether a signal tells the end of the rounds.
+/// Whether a signal is the report of the end of the rounds.
 pub fn is_told(info: *const libc::siginfo_t) -> bool {
-    // SAFETY: the kernel's information.
+    // SAFETY: the information is the kernel's.
     unsafe { QueuedInfo::of(info) }.is_own(value())
 }

@@ -1,12 +1,13 @@
-//! Saves a process while it runs, in rounds: each sends what was written since the one before, and
-//! only the last needs the process to stand still.
+//! The content of pre-copy rounds. Each round sends the pages that were written since the previous
+//! one; the process is frozen only for the last round.
 //!
-//! **Runs in signal handlers, and in the thread that sends** ([`precopy`](crate::save::precopy)):
-//! everything here allocates nothing and locks nothing.
+//! The early rounds hold memory alone, of the mappings that programs write most: private and
+//! without a file. Everything else is written in the last round, as in a save without rounds. The
+//! last round also lists memory that an early round has sent and that has no content any more
+//! (GONE), so that the restorer clears it.
 //!
-//! The first rounds hold memory alone, of the mappings that programs write most: private, without a
-//! file. Everything else is written in the last one, like a save of its own. What vanished in the
-//! meantime is told there too, so that it does not come back.
+//! **Runs in signal handlers, and in the thread that sends memory**
+//! ([`precopy`](crate::save::precopy)): everything here allocates nothing and locks nothing.
 
 use crate::{
     capture::{
@@ -28,30 +29,31 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Pieces of memory that lie apart and that all rounds together have sent, at most; those of the
-/// last round count on their own.
+/// The limit of separate pieces of memory that all early rounds together have sent. The pieces of
+/// the last round count separately.
 const SENT_MAX: usize = 1 << 21;
-/// Pieces of memory of one round, at most.
+/// The limit of pieces of memory in one round.
 const PIECES_MAX: usize = 1 << 20;
 
-/// The memory that is sent before the next look whether the save was cancelled. Bytes.
+/// The memory that is sent between two checks whether the save was cancelled. Bytes.
 const STEP: usize = 64 << 20;
 
 /// The early rounds of a save.
 pub struct Rounds {
     watch: WriteWatch,
-    /// Taken by the last round.
+    /// The image; `None` after the last round has taken it.
     out: Option<ImageWriter>,
     sent: List<[u64; 2]>,
-    /// What was to be sent and could not be read then, or could not be watched: if it is still
-    /// there in the last round, it is sent then, for nobody has to have written it since.
+    /// Memory that a round could not read, or that could not be watched. The last round sends it if
+    /// it still exists, because the write watch need not report it.
     missed: List<[u64; 2]>,
-    /// Where the memory of the next round's tables begins.
+    /// The arena's mark: the tables of a round lie above it.
     mark: usize,
 }
 
 impl Rounds {
-    /// Begins an image; `None` if the kernel cannot tell what is written, or is not allowed to.
+    /// Begins an image. `None` if the kernel cannot tell which pages are written, or does not allow
+    /// that.
     pub fn begin(image: i32, compress: bool, lend: bool) -> Outcome<Option<Self>> {
         let Ok(watch) = WriteWatch::begin() else {
             return Ok(None);
@@ -73,10 +75,11 @@ impl Rounds {
         }))
     }
 
-    /// Sends what was written since the last round, as long as the image is wanted, but no zeros
-    /// where nothing was sent before: there are zeros in the new process. Returns its bytes.
+    /// Sends the pages that were written since the previous round, as long as `is_wanted`. Zeros
+    /// are left out where nothing was sent before, because memory of the new process is zero.
+    /// Returns the bytes that were sent.
     pub fn round(&mut self, is_wanted: &dyn Fn() -> bool) -> Outcome<u64> {
-        // SAFETY: what the last round kept there is not used any more.
+        // SAFETY: the tables of the previous round are not used any more.
         unsafe { arena::discard(self.mark) };
         let mut names = Names::new(None)?;
         let all = mappings::mappings(&mut names, Listing::Running, &[])?;
@@ -90,7 +93,7 @@ impl Rounds {
         let rights = (libc::PROT_READ | libc::PROT_WRITE) as u32;
         let mut last = 0;
         for mapping in all.iter_mut() {
-            // The table was read in parts, while it changed.
+            // The table of mappings was read in parts while it changed, so mappings may overlap.
             let wanted = mapping.start >= last
                 && memory::is_anonymous(mapping)
                 && mapping.prot & rights == rights
@@ -140,8 +143,8 @@ impl Rounds {
         Ok(bytes)
     }
 
-    /// The last round is written to this descriptor of the program's, which has to be that of the
-    /// image.
+    /// Has the last round written through this descriptor of the program, which must be one of the
+    /// image's file, pipe or socket.
     pub fn go_on_at(&mut self, image: i32) -> Outcome<()> {
         match &mut self.out {
             Some(out) => out.go_on_at(image),
@@ -149,8 +152,8 @@ impl Rounds {
         }
     }
 
-    /// What the last round needs. It changes while the image is written, so it is not to stay in
-    /// memory that the image holds.
+    /// Hands over what the last round needs. Called once. The value changes while the image is
+    /// written, so it must not lie in memory that the image holds.
     pub fn take(&mut self) -> Outcome<Taken<'_>> {
         self.missed.join(0);
         match self.out.take() {
@@ -164,7 +167,7 @@ impl Rounds {
     }
 }
 
-/// Notes memory: what was sent in a round, or is left for the last one.
+/// Adds a range to a list, joined to the last entry if the two touch.
 fn note(list: &mut List<[u64; 2]>, range: Range<u64>) -> Outcome<()> {
     match list.all_mut().last_mut() {
         Some([_, end]) if *end == range.start => {
@@ -175,17 +178,17 @@ fn note(list: &mut List<[u64; 2]>, range: Range<u64>) -> Outcome<()> {
     }
 }
 
-/// What the last round needs of those before.
+/// The results of the early rounds that the last round needs.
 pub struct Taken<'a> {
-    /// The image.
+    /// The image, which the last round continues.
     pub out: ImageWriter,
-    /// What was sent, by address; no two touch.
+    /// The memory that was sent, ascending by address; no two ranges touch.
     pub sent: &'a mut [[u64; 2]],
-    /// What could not be, by address; no two touch.
+    /// The memory that was to be sent and was not, ascending by address; no two ranges touch.
     pub missed: &'a [[u64; 2]],
 }
 
-/// What was sent and has no content any more, as a list of ranges. `present` is in order.
+/// The ranges that were sent and have no content any more. `present` is in ascending order.
 pub fn gone(sent: &mut [[u64; 2]], present: &[[u64; 2]]) -> Outcome<List<[u64; 2]>> {
     sent.sort_unstable();
     // SAFETY: zeros are a value.

@@ -1,8 +1,14 @@
-//! Saves this process: what is checked before anything stops, what is done while all are stopped,
-//! and what a copy of the process does afterwards.
+//! The order of a save of this process.
 //!
-//! **Runs in signal handlers**: but for [`save`](crate::save()) itself, which may, everything here
-//! allocates nothing and locks nothing.
+//! 1. `save_alone`: while the program runs, everything that takes long is read, and what cannot be
+//!   saved is refused ([`check`]).
+//! 2. `frozen`: all threads are stopped, and the state of the process is captured.
+//! 3. `write`: the image is written by this process or by a forked copy of it.
+//!
+//! A save in pre-copy rounds sends memory before that: [`begin_rounds`], then [`save_rest`].
+//!
+//! **Runs in signal handlers**: except for [`save`](crate::save()), everything here allocates
+//! nothing and locks nothing.
 
 use crate::{
     capture::{
@@ -44,47 +50,47 @@ use std::sync::atomic::{AtomicPtr, Ordering::SeqCst};
 /// A save that was requested.
 #[derive(Debug, Clone, Copy)]
 pub struct SaveRequest<'a> {
-    /// The descriptor that the image goes to.
+    /// The descriptor that the image is written to.
     pub image: i32,
-    /// How the process is saved.
+    /// The options of the save.
     pub options: Options<'a>,
 }
 
 impl<'a> SaveRequest<'a> {
-    /// A save into `image`.
+    /// A save whose image is written to the descriptor `image`.
     pub fn new(image: i32, options: Options<'a>) -> Self {
         SaveRequest { image, options }
     }
 
-    /// How long threads may take to stop. Nanoseconds.
+    /// The time limit for stopping all threads. Nanoseconds.
     fn limit_ns(&self) -> u64 {
         u64::try_from(self.options.limit.as_nanos()).unwrap_or(u64::MAX)
     }
 }
 
-/// The result of a save.
+/// The result of a save, in the process that was saved.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SaveResult {
-    /// Bytes of the image; 0 while a copy still writes.
+    /// Size of the image. Bytes; 0 while a copy writes.
     pub bytes: u64,
-    /// How long the program was frozen. Nanoseconds.
+    /// The freeze time. Nanoseconds.
     pub freeze_ns: u64,
-    /// The copy that writes, or 0.
+    /// The process id of the copy that writes, or 0.
     pub writer: i32,
 }
 
-/// How the call of a save ends.
+/// The two ways in which a call of a save returns.
 #[derive(Debug, Clone, Copy)]
 pub enum AfterSave {
-    /// In the process that was saved.
+    /// The call returned in the process that was saved.
     Saved(SaveResult),
-    /// In the restored process.
+    /// The call returned in the restored process.
     Restored,
 }
 
 struct Job<'a> {
     request: SaveRequest<'a>,
-    /// Asked for before the stop, because it takes long.
+    /// Captured before the stop, because that takes long.
     advice: &'static [Advice],
     rounds: *mut Rounds,
     known: KnownSums,
@@ -96,7 +102,7 @@ static JOB: AtomicPtr<Job<'static>> = AtomicPtr::new(std::ptr::null_mut());
 /// Saves this process.
 ///
 /// # Errors
-/// What cannot be saved, or what failed. The process runs on as if no save had been requested.
+/// A refusal, or a failed step. The process runs on as if no save had been requested.
 pub fn save(request: SaveRequest<'_>) -> Outcome<AfterSave> {
     claim()?;
     let result = prepare().and_then(|()| save_alone(request, None, 0));
@@ -106,9 +112,9 @@ pub fn save(request: SaveRequest<'_>) -> Outcome<AfterSave> {
     result
 }
 
-/// Begins to save this process: a thread of its own sends memory while all others run. With
-/// `checked`, what could not be saved now is refused at once. `tell` says how the end of the rounds
-/// is told.
+/// Begins a save in pre-copy rounds: a thread of its own sends memory while the program's threads
+/// run. With `checked`, the state of the process is checked at once, and a refusal is returned here
+/// instead of by [`save_rest`]. `tell` says how the end of the rounds is reported.
 ///
 /// # Errors
 /// As for [`save`].
@@ -142,8 +148,8 @@ pub fn begin_rounds(
     Ok(())
 }
 
-/// Finishes a save that was begun in rounds; if they have been over for some time, perhaps with
-/// another one before. `sent` is called with the bytes of each.
+/// Finishes a save that [`begin_rounds`] began. With `one_more`, there is another round first if
+/// the earlier rounds are over already. `sent` is called with the bytes of each round.
 ///
 /// # Errors
 /// As for [`save`].
@@ -159,20 +165,21 @@ pub fn save_rest(
         }
         save_alone(request, rounds, scratch::sender_tid())
     });
-    // In a restored process there is no such thread.
+    // A restored process has no thread that sends memory.
     if !matches!(result, Ok(AfterSave::Restored)) {
         give_up();
     }
     result
 }
 
-/// Gives up a save that was begun in rounds, and waits until nothing of it is left.
+/// Gives up a save that was begun in rounds. Returns when the thread that sends memory has ended.
 pub fn give_up() {
     precopy::end();
     turn::SAVE.give_back();
 }
 
-/// Whether a save in rounds was given up just now, because the thread that sent memory was ended.
+/// Gives up a save in rounds if the thread that sent memory has ended too early. Returns whether it
+/// had.
 pub fn give_up_if_ended() -> bool {
     let ended = precopy::was_ended();
     if ended {
@@ -181,7 +188,7 @@ pub fn give_up_if_ended() -> bool {
     ended
 }
 
-/// Takes the turn to save.
+/// Takes the right to save, which one save at a time has.
 fn claim() -> Outcome<()> {
     match turn::SAVE.take() {
         true => Ok(()),
@@ -189,13 +196,14 @@ fn claim() -> Outcome<()> {
     }
 }
 
-/// Gets the memory that a save needs.
+/// Reserves the memory that a save needs.
 pub fn prepare() -> Outcome<()> {
     arena::reset()?;
     scratch::reserve()
 }
 
-/// `left_out` is a thread that is none of the program's, or 0.
+/// Checks, stops all threads, and saves. `left_out` is the id of the thread that sends memory,
+/// which is not stopped, or 0.
 fn save_alone(
     request: SaveRequest<'_>,
     rounds: Option<&mut Rounds>,
@@ -206,7 +214,7 @@ fn save_alone(
     let mark = arena::mark();
     check(request, &mut known)?;
     blocked_signals::refuse_any(request.limit_ns(), left_out)?;
-    // Asked while the program still runs, because that is slow on virtual machines.
+    // Read while the program runs, because CPUID is slow on virtual machines.
     processor::known();
     // SAFETY: the tables of the check are not used any more.
     unsafe { arena::discard(mark) };
@@ -223,16 +231,17 @@ fn save_alone(
     if thread::restores() != restores {
         return Ok(AfterSave::Restored);
     }
-    // SAFETY: nor are those of the save.
+    // SAFETY: the tables of the save are not used any more.
     unsafe { arena::discard(mark) };
-    // SAFETY: `work` wrote it, in this thread.
+    // SAFETY: `work` wrote the outcome, in this thread.
     unsafe { (&raw const job.outcome).read_volatile() }.map(AfterSave::Saved)
 }
 
-/// Whether this process could be saved now. Reads its files, which may take long.
+/// Whether this process could be saved now. Reads the open files for their checksums, which may
+/// take long; `known` keeps the checksums for the save.
 ///
 /// # Errors
-/// The first thing that cannot be saved.
+/// The first refusal that is found.
 pub fn check(request: SaveRequest<'_>, known: &mut KnownSums) -> Outcome<()> {
     refusals::check()?;
     vdso::find()?;
@@ -265,11 +274,11 @@ fn file_options<'a>(request: SaveRequest<'a>, locks: &'a [Lock]) -> FileOptions<
     }
 }
 
-/// All threads are stopped, and this is the handler of the one that saves.
+/// The work of the saving thread in its signal handler, while all other threads are stopped.
 extern "C" fn work() {
-    // The kernel writes into that place whenever the thread changes its processor.
+    // The kernel writes into the registered memory whenever the thread changes its processor.
     let was_registered = rseq::leave();
-    // SAFETY: one save at a time, and the stack was reserved.
+    // SAFETY: there is one save at a time, and the stack was reserved.
     unsafe { scratch::call(work_aside) };
     if was_registered {
         rseq::enter();
@@ -277,9 +286,11 @@ extern "C" fn work() {
 }
 
 extern "C" fn work_aside() {
-    // SAFETY: `save_alone` waits in this very thread. Copied: the original is in the image.
+    // SAFETY: `save_alone` waits in this very thread. The job is copied before use, because the
+    // original is in the image.
     let job = unsafe { &mut *JOB.load(SeqCst) };
-    // SAFETY: null, or of the thread that sent memory, which waits until this is done.
+    // SAFETY: null, or owned by the thread that sent memory, which waits until this function
+    // returns.
     let rounds = unsafe { job.rounds.as_mut() };
     job.outcome = frozen(job.request, job.advice, rounds, &mut job.known);
 }
@@ -311,7 +322,8 @@ fn frozen(
     })
 }
 
-/// Writes the image, or as much of it as has to be written before a copy goes on.
+/// Writes the image. In a forked save, writes only what the copy cannot write, starts the copy, and
+/// returns its process id.
 fn write(
     request: SaveRequest<'_>,
     advice: &'static [Advice],
@@ -329,7 +341,7 @@ fn write(
     kept.copy_from_slice(mappings);
     let facts = facts::facts(process, &mut names)?;
     let records = facts::thread_records()?;
-    // SAFETY: it is written before it is read.
+    // SAFETY: the place is written before it is read.
     let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<resume::ResumePlan>>(1)?[0] };
     let plan = place.write(resume::ResumePlan {
         process,
@@ -340,7 +352,7 @@ fn write(
         mappings: kept,
         advice,
         droppable: droppable::find(kept, advice)?,
-        // They are found together with the pages that have content.
+        // The guard pages are found together with the pages that have content.
         guards: &[],
         // SAFETY: the names stay in the arena.
         names: unsafe { std::slice::from_raw_parts(names.all().as_ptr(), names.all().len()) },
@@ -356,7 +368,7 @@ fn write(
         stack: resume::stack_top() as u64,
         ..facts
     };
-    // From here on nothing is written that the image needs.
+    // From here on, this process writes to no memory whose content the image needs.
     let mut tables = Tables {
         facts,
         names: plan.names,
@@ -368,8 +380,8 @@ fn write(
     let is_shared = mappings.iter().any(|mapping| mapping.kind == SHARED);
     let is_carried = files.iter().any(|file| file.carried != 0);
     if request.options.forked && rounds.is_none() && !is_shared && !is_carried {
-        // The copy has all that there is to write, and time to look for it; but for each page that
-        // it gets, the program may pay with a fault.
+        // The copy writes the whole image and also looks for zeros, which may take long. But each
+        // page that the copy has may cost the program a page fault.
         let spare = Spare::of(mappings)?;
         let withheld = Withheld::of(mappings, spare)?;
         let writer = in_copy(request.image, advice, withheld, || {
@@ -387,12 +399,12 @@ fn write(
         hold(Moment::Writes);
     }
     let spare = Spare::of(mappings)?;
-    // While the program waits for a copy, nobody looks for zeros: that takes time.
+    // A forked save skips the search for zeros here, because it would make the freeze time longer.
     let zeros = (!request.options.forked).then_some(Spare::default());
     let (mut out, pieces) =
         tables.write(request.image, request.options, rounds, mappings, zeros)?;
     if request.options.forked {
-        // What is shared is not copied by a fork.
+        // A fork does not copy shared memory.
         pieces::pages(&mut out, mappings, pieces, |mapping| mapping.kind == SHARED)?;
         let mut rest = |spare| {
             out.give_back(spare);

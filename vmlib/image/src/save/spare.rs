@@ -1,10 +1,10 @@
-//! What need not be in an image, and what a copy of the process that writes it need not keep.
+//! Memory that need not be in an image, and memory that a copy of the process need not keep.
 //!
-//! Memory that no section brings is zeros, so pages of zeros are left out. And as long as both the
-//! process and its copy have a page, the process gets a page of its own when it writes there: that
-//! takes longer than to write the page into the image. So the copy gives memory back as soon as it
-//! has no more use for it: zeros when it has seen them, the rest when it is written. Long runs of
-//! zeros it does not even get ([`Withheld`]).
+//! Memory that no section brings is zero after a restore, so pages of zeros are left out of the
+//! image. While the process and its copy share a page, a write by the process makes the kernel copy
+//! the page, which takes longer than writing the page into the image. So the copy gives memory back
+//! early: zeros when it has seen them, the rest when it is written. Long runs of zeros are withheld
+//! from the copy ([`Withheld`]).
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -25,33 +25,34 @@ use std::{
     ops::Range,
 };
 
-/// Zeros of fewer bytes between other pages are written: each gap makes a section.
+/// Shorter gaps of zeros are written, because each gap makes another section. Bytes.
 const GAP_MIN: u64 = 8 * PAGE;
-/// Smaller mappings are not given back. Bytes.
+/// The smallest memory that is given back. Bytes.
 const SPARE_MIN: u64 = 1 << 20;
-/// How far ahead a page is fetched. A copy of a process sees each of its pages for the first time,
-/// and the processor writes that down in the page table: it takes longer than to look for zeros,
-/// if the next pages are not on their way meanwhile. (27 GB/s in the process itself; in a copy 6,
-/// fetched 31.)
+/// How far ahead a page is fetched. A copy of a process accesses each of its pages for the first
+/// time, and the processor records that in the page table. Without fetching ahead this takes longer
+/// than the search for zeros. (27 GB/s in the process itself; in a copy 6 GB/s without fetching, 31
+/// GB/s with it.)
 const FETCHED: u64 = 4 * PAGE;
 
-/// Pages that are looked at in one go.
+/// The number of pages that are searched for zeros together.
 const LOOKED_AT: usize = u64::BITS as usize;
 
-/// Shorter runs of zeros are not worth two more mappings while the copy is made. (Heat, whose plate
-/// has runs of all lengths, lost 0.55 s of processor time to a checkpoint from 8 pages on, 0.45
-/// from 32.)
+/// Shorter runs of zeros are not withheld: each run makes two more mappings while the copy is made.
+/// (Heat, whose plate has runs of all lengths, lost 0.55 s of processor time to a checkpoint with a
+/// limit of 8 pages, 0.45 s with 32.)
 const WITHHELD_MIN: u64 = 32 * PAGE;
-/// Runs of zeros that a copy does not get, at most: each cuts a mapping in three meanwhile, and the
+/// The limit of withheld runs: each divides a mapping into three until the copy is made, and the
 /// kernel allows 65,530 mappings.
 const WITHHELD_MAX: usize = 4096;
 
-/// Memory of the program alone, which a copy that writes the image does not work with. By address.
+/// Private memory of the program that a copy which writes the image does not use itself, ascending
+/// by address.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spare(&'static [[u64; 2]]);
 
 impl Spare {
-    /// That of the process whose mappings these are.
+    /// The spare memory of a process with these mappings.
     pub fn of(mappings: &[Mapping]) -> Outcome<Self> {
         let own = arena::range();
         let own = own.start as u64..own.end as u64;
@@ -62,12 +63,12 @@ impl Spare {
             let is_plain = memory::is_anonymous(mapping)
                 && mapping.prot as i32 == libc::PROT_READ | libc::PROT_WRITE
                 && mapping.flags & GROWS_DOWN == 0;
-            // Right behind the code and the constants of a program or library, which are of no file
-            // any more in a restored process, lie its variables: this code and the C
-            // library's copying of memory use some.
+            // The variables of a program or library lie directly behind its code and constants,
+            // which in a restored process are not of a file any more. Some variables are used by
+            // this code and by the C library's memcpy, so they are not spare.
             if !is_plain || mapping.start == end_of_other {
-                // Behind the guard of a thread's stack lies just that: the copy works on another
-                // one.
+                // Memory behind a guard without rights may be spare: it is the stack of a thread,
+                // and the copy works on another stack.
                 if mapping.prot as i32 != libc::PROT_NONE || mapping.start == end_of_other {
                     end_of_other = mapping.end;
                 }
@@ -84,16 +85,16 @@ impl Spare {
         Ok(Spare(list.into_static()))
     }
 
-    /// Gives back what of these bytes is spare. They are not read any more.
+    /// Gives back the spare part of these bytes, which are not read any more.
     pub fn give_back(self, range: Range<u64>) {
         for part in self.within(range) {
-            // SAFETY: private memory of the program, which does not run in this copy. What the
-            // kernel refuses to take stays.
+            // SAFETY: private memory of the program, which does not run in this copy. Memory that
+            // the kernel refuses to take stays.
             let _ = unsafe { memory::advise(part, libc::MADV_DONTNEED) };
         }
     }
 
-    /// What of these bytes is spare.
+    /// The spare parts of a range.
     fn within(self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> {
         let first = self.0.partition_point(|[_, end]| *end <= range.start);
         let parts = self.0[first..].iter();
@@ -102,15 +103,15 @@ impl Spare {
     }
 }
 
-/// Runs of zeros in spare memory that a copy does not get: to it they are memory that nobody has
-/// written to, and the process goes on in them as if there had been no copy. Otherwise each page
-/// that it writes to would cost it a fault, although the copy only looks at it.
+/// Runs of zeros in spare memory that are withheld from a copy. In the copy they are untouched
+/// memory, and in the process they stay unshared. Without this, the process would have a page fault
+/// for each page of zeros that it writes, although the copy only reads it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Withheld(&'static [[u64; 2]]);
 
 impl Withheld {
-    /// What is worth it of these mappings' memory. All threads are stopped, and this one works
-    /// elsewhere, so it stays zeros until the copy is made.
+    /// The runs worth withholding. All threads are stopped, and this thread uses other memory, so
+    /// the runs stay zeros until the copy is made.
     pub fn of(mappings: &[Mapping], spare: Spare) -> Outcome<Self> {
         let mut scan = Pages::open()?;
         // SAFETY: numbers.
@@ -136,32 +137,33 @@ impl Withheld {
         Ok(Withheld(list.into_static()))
     }
 
-    /// A copy that is made now does not get them. To be undone by [`allow`](Self::allow).
+    /// Has a copy that is made from now on not get the runs. To be undone by
+    /// [`allow`](Self::allow).
     pub fn withhold(self) {
         self.advise_all(libc::MADV_WIPEONFORK);
     }
 
-    /// Copies get them again.
+    /// Undoes [`withhold`](Self::withhold).
     pub fn allow(self) {
         self.advise_all(libc::MADV_KEEPONFORK);
     }
 
     fn advise_all(self, advice: i32) {
         for [start, end] in self.0 {
-            // SAFETY: it changes nothing in this process. What the kernel refuses to withhold is
-            // copied, and left out as zeros there.
+            // SAFETY: the advice changes nothing in this process. A run that the kernel refuses to
+            // withhold is copied, and the copy leaves its zeros out.
             let _ = unsafe { memory::advise(*start..*end, advice) };
         }
     }
 }
 
-/// Calls `with` for the pieces of a range that are worth writing, by address: zeros only where
-/// something was `sent` before. Gives back what lies between them. Looks at a copy of the range
-/// that begins at the address `copy`, which may be its own.
+/// Calls `with` for the pieces of a range that must be written, ascending by address. Pages of
+/// zeros are left out unless something was `sent` there before. The spare parts of what is left out
+/// are given back. The bytes are read at the address `copy`, which may be the range itself.
 ///
 /// # Safety
-/// The copy can be read, and is of private memory of no file: what is left out is zeros where it
-/// is restored.
+/// The copy can be read. The range is private memory of no file, so that what is left out is zero
+/// after a restore.
 pub unsafe fn without_zeros(
     range: Range<u64>,
     copy: u64,
@@ -182,8 +184,8 @@ pub unsafe fn without_zeros(
     })
 }
 
-/// Cuts a range where those of a list begin and end, which are in order and do not touch, and
-/// tells of each part whether it is of one.
+/// Divides a range at the boundaries of a list, whose entries ascend and do not touch. `with` gets
+/// each part, and whether the part lies in an entry of the list.
 fn parts(
     range: Range<u64>,
     list: &[[u64; 2]],
@@ -208,14 +210,14 @@ fn parts(
     }
 }
 
-/// Calls `with` for the pieces of a range that hold something, and `zeros` for what lies before,
+/// Calls `with` for the pieces of a range that hold something, and `zeros` for the gaps before,
 /// between and behind them.
 ///
 /// # Errors
 /// On the stack of a save: a page that cannot be read.
 ///
 /// # Safety
-/// It can be read, as far as is known.
+/// The range can be read, as far as the caller knows.
 unsafe fn split(
     range: Range<u64>,
     mut zeros: impl FnMut(Range<u64>),
@@ -247,8 +249,8 @@ unsafe fn split(
     }
 }
 
-/// Which of some pages from an address on hold zeros alone, as bits: as many as a number has, or
-/// those up to `end`.
+/// Which pages from an address on are zero, one bit a page: up to [`LOOKED_AT`] pages, or up to
+/// `end`.
 ///
 /// # Safety
 /// As for [`split`].
@@ -259,16 +261,16 @@ unsafe fn zeros_from(start: u64, end: u64) -> Outcome<u64> {
         let bit = |(index, page)| u64::from(unsafe { is_zeros(page) }) << index;
         (0..).zip(pages).map(bit).fold(0, |all, bit| all | bit)
     };
-    // SAFETY: it reads bytes.
+    // SAFETY: the closure only reads bytes.
     unsafe { memory_faults::caught(look) }
 }
 
-/// Whether a page holds zeros alone.
+/// Whether a page is zero.
 ///
 /// # Safety
 /// It is a page that can be read.
 unsafe fn is_zeros(page: u64) -> bool {
-    // SAFETY: promised by the caller. Any bytes are numbers.
+    // SAFETY: promised by the caller. Any bytes are valid numbers.
     let lines = unsafe { &*(page as *const [[u64; 8]; PAGE as usize / 64]) };
     fetch(page + FETCHED);
     lines.iter().zip((page..).step_by(64)).all(|(line, at)| {
@@ -277,9 +279,9 @@ unsafe fn is_zeros(page: u64) -> bool {
     })
 }
 
-/// Has a line of memory brought into the cache.
+/// Has a cache line fetched.
 fn fetch(address: u64) {
-    // SAFETY: a hint. Where nothing is mapped, it does nothing.
+    // SAFETY: prefetching is a hint, and does nothing where no memory is mapped.
     unsafe { _mm_prefetch::<_MM_HINT_NTA>(address as *const i8) };
 }
 
@@ -288,7 +290,7 @@ mod tests {
     use super::*;
     use crate::raw::{records::PRIVATE, sys};
 
-    /// So many pages of zeros that were touched; in these is a byte.
+    /// Touched memory of `pages` pages of zeros; each page in `filled` ends with another byte.
     fn memory(pages: u64, filled: &[u64]) -> Range<u64> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let len = (pages * PAGE) as usize;
@@ -306,12 +308,12 @@ mod tests {
     }
 
     fn unmap(range: &Range<u64>) {
-        // SAFETY: nobody else knows it.
+        // SAFETY: no other code knows the memory.
         unsafe { sys::unmap(range.start as usize, (range.end - range.start) as usize) }
             .expect("unmapped");
     }
 
-    /// The pieces that are worth writing, by their pages.
+    /// The pieces that are worth writing, in pages.
     fn pieces(range: &Range<u64>, spare: Spare) -> Vec<Range<u64>> {
         let mut pieces = Vec::new();
         let mut push = |piece: Range<u64>| {
@@ -354,7 +356,7 @@ mod tests {
             [[120, 140], [140, 141], [141, 150]]
         );
         assert_eq!(found(&[[0, 100], [164, 170]]), [[140, 141]]);
-        // Nothing is no piece.
+        // An empty range has no piece.
         assert!(found_in(100..100, &[[0, 200]]).is_empty());
     }
 
@@ -362,7 +364,7 @@ mod tests {
     fn long_gaps_of_zeros_are_left_out_and_short_ones_are_not() {
         let filled = [20, 27, 36, 37, 60];
         let range = memory(80, &filled);
-        // From 28 to 36 there are eight pages, from 21 to 27 six.
+        // The gap from page 28 to 36 has eight pages, the one from 21 to 27 has six.
         let found = pieces(&range, Spare::default());
         assert_eq!(found, [20..28, 36..38, 60..61].to_vec());
         unmap(&range);
@@ -378,7 +380,7 @@ mod tests {
     fn long_runs_of_zeros_are_withheld_as_far_as_they_are_spare() {
         let _alone = arena::ONE_TEST.lock();
         arena::reset().expect("memory");
-        // From 41 to 72 there are too few.
+        // The run from page 41 to 72 has fewer pages than the limit.
         let range = memory(140, &[40, 72, 105]);
         let page = |number: u64| range.start + number * PAGE;
         let mapping = Mapping {
@@ -407,7 +409,7 @@ mod tests {
     fn a_copy_has_zeros_where_it_was_withheld_and_the_next_one_has_all() {
         let range = memory(20, &[0]);
         let withheld = Withheld(Box::leak(Box::new([[range.start, range.end]])));
-        // Whether a copy finds the byte.
+        // The byte that a copy of the process finds.
         let finds = || {
             // SAFETY: the copy reads a byte and ends.
             match unsafe { crate::raw::clone::fork() } {
@@ -427,7 +429,7 @@ mod tests {
         unmap(&range);
     }
 
-    /// How many pages of it this process has.
+    /// The number of pages of the range that are in memory.
     fn resident(range: &Range<u64>) -> usize {
         let mut pages = vec![0u8; ((range.end - range.start) / PAGE) as usize];
         // SAFETY: the kernel writes a byte for each page.
@@ -474,11 +476,11 @@ mod tests {
             mapping(5 * MIB, 2 * MIB),
             mapping(8 * MIB, MIB / 2),
             mapping(9 * MIB, MIB), // a stack
-            // A program that was restored: code, constants, variables.
+            // A restored program: code, constants, variables.
             mapping(12 * MIB, MIB),
             mapping(13 * MIB, MIB),
             mapping(14 * MIB, MIB),
-            // A gap that a library leaves, and its variables; a thread's stack with its guard.
+            // The gap in a library, and its variables; a thread's stack behind its guard.
             mapping(16 * MIB, MIB),
             mapping(17 * MIB, MIB),
             mapping(18 * MIB, MIB),

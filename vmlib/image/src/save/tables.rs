@@ -1,4 +1,4 @@
-//! What an image holds before its memory: facts, names, threads, files, mappings, and the content
+//! The part of an image before its memory: facts, names, threads, files, mappings, and the content
 //! of carried files.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// What comes before the memory.
+/// The tables of an image.
 pub struct Tables<'a> {
     pub facts: Facts,
     pub names: &'a [u8],
@@ -32,8 +32,9 @@ pub struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Writes it, and says what memory is to follow; with `zeros`, all but pages of zeros, of which
-    /// it gives back what is spare.
+    /// Writes the tables and the carried files. Returns the writer and the memory that is to
+    /// follow. With `zeros`, pages of zeros are left out of that memory, and given back if they are
+    /// spare.
     pub fn write(
         &mut self,
         image: i32,
@@ -52,7 +53,8 @@ impl Tables<'_> {
             }
             Some(rounds) => {
                 let taken = rounds.take()?;
-                // A device that writes past the processor leaves no trace.
+                // A device that writes to memory past the processor leaves no trace in the write
+                // watch.
                 let traces = !files
                     .iter()
                     .any(|file| file.flags & libc::O_DIRECT as u32 != 0);
@@ -67,7 +69,8 @@ impl Tables<'_> {
                 (taken.out, changed, scan.guards(), Some(gone))
             }
         };
-        // Only now it is known; where it lies, its memory may have been passed over as empty.
+        // The list of guards is made only now. The search for pages may have passed its memory
+        // while that was still empty, so that memory is added here.
         self.plan.guards = guards;
         if let Some(place) = guards::place_of(guards) {
             pieces.insert(place, "pieces of memory")?;
@@ -79,12 +82,13 @@ impl Tables<'_> {
         out.section(MAPPINGS, 0, Mapping::all_bytes(mappings))?;
         let gone = gone.as_ref().map_or(&[][..], |gone| gone.all());
         for part in gone.chunks(BLOCK / 16) {
-            // SAFETY: pairs of numbers, as bytes.
+            // SAFETY: pairs of numbers are read as bytes.
             let bytes =
                 unsafe { std::slice::from_raw_parts(part.as_ptr().cast(), size_of_val(part)) };
             out.section(GONE, 0, bytes)?;
         }
-        // Nobody but this process may write into its files, and it is frozen only now.
+        // The files are read only now, because the process could write into them before it was
+        // frozen.
         for (number, record) in files.iter().enumerate() {
             if record.carried != 0 {
                 carried_files::carry(&mut out, self.locks, number, record)?;
