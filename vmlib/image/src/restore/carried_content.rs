@@ -1,5 +1,5 @@
-//! Gives files the content that the image carries. The restorer has put that content into one file,
-//! each file at [`content_address`] of its record.
+//! Writes carried content into files. The restorer has put the content of all carried files into
+//! one file, each file's at [`content_address`] of its record.
 //!
 //! **Runs in a process that is being restored**: it allocates nothing and locks nothing.
 
@@ -16,16 +16,16 @@ use crate::{
     },
 };
 
-/// Gives a file that ends at `at` the rest of what the image carried of record `number`, which the
-/// restorer put into `contents`.
+/// Appends to a file that ends at `at` the rest of the content that the image carries for record
+/// `number`. `contents` is the file of the restorer.
 pub fn fill(fd: i32, number: usize, at: u64, size: u64, contents: i32) -> sys::Result<()> {
     let mark = arena::mark();
-    // SAFETY: bytes.
+    // SAFETY: any bytes are values.
     let Ok(buffer) = (unsafe { arena::take::<u8>(PIECE) }) else {
         return Err(Errno(libc::ENOMEM));
     };
     let (mut at, first) = (at, content_address(number, 0));
-    // Without any content there is no such descriptor, and nothing to be found in it.
+    // Without carried content there is no such descriptor, and the search fails.
     while at < size
         && let Ok(data) = seek(contents, first + at, libc::SEEK_DATA)
     {
@@ -43,21 +43,22 @@ pub fn fill(fd: i32, number: usize, at: u64, size: u64, contents: i32) -> sys::R
     }
     // SAFETY: the buffer is not used any more.
     unsafe { arena::release(mark) };
-    // The hole at its end; what another process has written meanwhile is not cut off.
+    // Makes the hole at the file's end. Bytes that another process has appended meanwhile are not
+    // cut off.
     if (stat(fd)?.st_size as u64) < size {
         set_len(fd, size)?;
     }
     Ok(())
 }
 
-/// Whether a file of `len` bytes holds the first ones of what the image carried of record `number`.
-/// One that may not be read does not.
+/// Whether a file of `len` bytes is the beginning of the content that the image carries for record
+/// `number`. `false` for a file that cannot be read.
 pub fn begins(record: &FileRecord, number: usize, len: u64, contents: i32) -> Outcome<bool> {
     let Some(file) = Readable::of(&[], record) else {
         return Ok(false);
     };
     let mark = arena::mark();
-    // SAFETY: bytes.
+    // SAFETY: any bytes are values.
     let (here, there) = unsafe { (arena::take::<u8>(PIECE)?, arena::take::<u8>(PIECE)?) };
     let mut same = true;
     let mut at = 0;
@@ -73,9 +74,10 @@ pub fn begins(record: &FileRecord, number: usize, len: u64, contents: i32) -> Ou
     Ok(same)
 }
 
-/// What the image carried of record `number` from a place on.
+/// Reads the content that the image carries for record `number`, from byte `at` on. Holes are
+/// zeros.
 fn read_carried(contents: i32, number: usize, at: u64, into: &mut [u8]) -> sys::Result<()> {
-    // Without any content there is no such descriptor: all is a hole.
+    // Without carried content there is no such descriptor: all is a hole.
     let read = match contents {
         0.. => read_at(contents, content_address(number, at), into)?,
         _ => 0,
@@ -84,12 +86,12 @@ fn read_carried(contents: i32, number: usize, at: u64, into: &mut [u8]) -> sys::
     Ok(())
 }
 
-/// Makes a file, open for reading and writing, what the image carried of record `number`. Only
-/// what differs is written, so that holes stay holes, another process that does the same at the
-/// same time does no harm, and what was interrupted can be done again.
+/// Gives a file, open for reading and writing, the content that the image carries for record
+/// `number`. Only blocks that differ are written. So holes stay holes, two processes may do the
+/// same at the same time, and an interrupted call can be repeated.
 pub fn put_back(fd: i32, number: usize, size: u64, contents: i32) -> sys::Result<()> {
     let mark = arena::mark();
-    // SAFETY: bytes.
+    // SAFETY: any bytes are values.
     let buffers = unsafe { (arena::take::<u8>(PIECE), arena::take::<u8>(PIECE)) };
     let (Ok(here), Ok(there)) = buffers else {
         return Err(Errno(libc::ENOMEM));

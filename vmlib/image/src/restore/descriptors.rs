@@ -1,4 +1,4 @@
-//! Opens files again and gives them the descriptors that they had.
+//! Opens files with the flags that they had, under the descriptors that they had.
 //!
 //! **Nothing here allocates or locks.**
 
@@ -24,7 +24,7 @@ pub fn duplicate(from: i32, record: &FileRecord) -> Outcome<()> {
     Ok(())
 }
 
-/// Gives an open file the number that it had.
+/// Moves an open file to the descriptor of its record.
 pub fn place(fd: i32, record: &FileRecord) -> Outcome<()> {
     if fd == record.fd as i32 {
         control(fd, libc::F_SETFD, record.close_on_exec as usize).step("setting a flag")?;
@@ -35,7 +35,8 @@ pub fn place(fd: i32, record: &FileRecord) -> Outcome<()> {
     placed
 }
 
-/// Opens a file or device as it was open; what made or emptied it then does not do so again.
+/// Opens a file or device with the flags of its record, except those that would create or truncate
+/// it.
 pub fn open_again(path: &[u8], record: &FileRecord) -> sys::Result<i32> {
     let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC;
     if record.is_regular() {
@@ -43,7 +44,7 @@ pub fn open_again(path: &[u8], record: &FileRecord) -> sys::Result<i32> {
     }
     let flags = record.flags as i32 & !once | libc::O_CLOEXEC;
     match sys::open(path, flags, 0) {
-        // The file system here knows nothing of it: without, reads and writes do the same.
+        // The file system here does not know the flag; reads and writes work without it.
         Err(Errno(libc::EINVAL)) if flags & libc::O_DIRECT != 0 => {
             sys::open(path, flags & !libc::O_DIRECT, 0)
         }

@@ -1,16 +1,18 @@
-//! Locks of pthreads that know their owner by its thread's id, which is another one where the
-//! process is restored: mutexes that are recursive, error-checking, robust or inherit priority;
-//! and locks for readers and writers, while a writer has them.
+//! Gives locks of pthreads the new ids of their owners. Such a lock holds the thread id of its
+//! owner, which is another one in the restored process. These locks hold an id: mutexes that are
+//! recursive, error-checking, robust or inherit priority; and reader-writer locks, while a writer
+//! holds them.
 //!
-//! Robust mutexes are in a list that the kernel is told of. The others are in no list; so the
-//! functions that lock are put before those of the C library, and remember where there are such
-//! locks. Whether one is held is seen in the lock itself, when its owner's id is exchanged.
+//! Robust mutexes are in a list that the kernel knows. The others are in no list, so the functions
+//! that lock are interposed: they remember the addresses of such locks in a table, and call those
+//! of the C library. Whether a lock is held is read from the lock itself, when its owner's id is
+//! exchanged.
 //!
-//! The loader's own locks, which `dlopen` and its like hold, are taken by no function that others
-//! can be put before: they are found among its variables.
+//! The loader's own locks, which `dlopen` holds, are taken by functions that cannot be interposed.
+//! They are found among the variables of the loader.
 //!
-//! Other locks that the C library takes for itself are not seen. So it is with a thread that has
-//! come out of a wait for a condition and is getting its mutex back while the process is saved.
+//! Other locks that the C library takes internally are not found. One case is a thread that has
+//! been woken from a condition variable and is about to lock its mutex during the save.
 
 use crate::{
     capture::thread::{self, Thread},
@@ -26,20 +28,21 @@ use std::{
     },
 };
 
-/// Locks that are remembered, at most.
+/// The limit of remembered locks.
 const LOCKS: usize = 1 << 16;
-/// Places where one may be.
+/// The number of places in the table that one address may have.
 const PROBES: usize = 64;
-/// Entries of a robust list that the kernel looks at.
+/// The number of entries of a robust list that the kernel reads.
 const ROBUST_MAX: usize = 2048;
-/// The owner's id in the word of a robust mutex, or one with priority inheritance (futex(2)).
+/// The owner's id in the word of a mutex that is robust or inherits priority (futex(2)).
 const TID_MASK: u32 = 0x3fff_ffff;
 
-/// Addresses of locks, with the tag of their kind in the lowest bit, or 0: a table in which each is
-/// found from its place on.
+/// A hash table of the addresses of locks, with the tag of their kind in the lowest bit; 0: free. A
+/// lock lies in one of the [`PROBES`] places from its hash on.
 static TABLE: [AtomicUsize; LOCKS] = [const { AtomicUsize::new(0) }; LOCKS];
 
-/// `pthread_mutex_t` of glibc on x86-64, as far as it is needed; its layout is part of the ABI.
+/// `pthread_mutex_t` of glibc on x86-64, up to the fields needed here; the layout is part of the
+/// ABI.
 #[repr(C)]
 struct Mutex {
     word: u32,
@@ -49,7 +52,7 @@ struct Mutex {
     kind: i32,
 }
 
-/// `pthread_rwlock_t`, likewise.
+/// `pthread_rwlock_t` of glibc on x86-64; the layout is part of the ABI.
 #[repr(C)]
 struct RwLock {
     readers: u32,
@@ -60,35 +63,35 @@ struct RwLock {
     shared: i32,
 }
 
-/// In `readers`: a writer has it.
+/// In `readers`: a writer holds the lock.
 const WRITER: u32 = 2;
 
-/// `PTHREAD_MUTEX_RECURSIVE`, `PTHREAD_MUTEX_ERRORCHECK`, and both bits of a type.
+/// `PTHREAD_MUTEX_RECURSIVE`, `PTHREAD_MUTEX_ERRORCHECK`, and the mask of a mutex type.
 const RECURSIVE: i32 = 1;
 const CHECKING: i32 = 2;
 const TYPE: i32 = 3;
-/// Robust; priority inheritance. Both have the owner's id in the word.
+/// Robust; inherits priority. Both kinds have the owner's id in the word.
 const ID_IN_WORD: i32 = 0x10 | 0x20;
-/// All bits there are.
+/// All bits that a mutex kind may have.
 const KINDS: i32 = 0x3ff;
 
 fn has_owner(kind: i32) -> bool {
     matches!(kind & TYPE, RECURSIVE | CHECKING) || kind & ID_IN_WORD != 0
 }
 
-/// A lock with an owner.
+/// A kind of lock that has an owner.
 trait Owned {
-    /// In the lowest bit of its address.
+    /// The value of the lowest bit of its address in the table.
     const TAG: usize;
 
-    /// Whether this one knows its owner.
+    /// Whether this lock holds the id of its owner.
     fn knows_owner(&self) -> bool;
 
-    /// Writes this thread's id into a lock that it has just got. It had begun before the process
-    /// was restored, so that the C library wrote the id that it had then.
+    /// Writes this thread's id into a lock that this thread has just taken. The locking call began
+    /// before the process was saved, so the C library wrote the old id.
     ///
     /// # Safety
-    /// This thread has it.
+    /// This thread holds the lock.
     unsafe fn correct(lock: *mut Self);
 }
 
@@ -121,10 +124,11 @@ impl Owned for Mutex {
 
     #[cold]
     unsafe fn correct(lock: *mut Self) {
-        /// Its last owner has died, and what it protects was not said to be consistent again.
+        /// The last owner has died, and the protected data was not marked consistent yet.
         const INCONSISTENT: i32 = i32::MAX;
         let me = sys::gettid();
-        // SAFETY: this thread has it. Others may say in the word that they wait.
+        // SAFETY: this thread holds the lock. Other threads may set the bit in the word that says
+        // that they wait.
         unsafe {
             if (*lock).owner != INCONSISTENT {
                 (*lock).owner = me;
@@ -148,15 +152,16 @@ impl Owned for RwLock {
 
     #[cold]
     unsafe fn correct(lock: *mut Self) {
-        // SAFETY: this thread has it for writing.
+        // SAFETY: this thread holds the lock for writing.
         unsafe { (*lock).writer = sys::gettid() };
     }
 }
 
-/// Functions that lock: they remember what knows its owner, and do as the C library does.
+/// The interposed functions: each remembers a lock that holds its owner's id, and calls the C
+/// library's function.
 macro_rules! lock {
     ($own:ty, $lock:ty: $($name:ident ($($argument:ident: $kind:ty),*);)*) => {$(
-        /// As in POSIX or C; a lock that knows its owner is remembered.
+        /// As in POSIX or C; also remembers a lock that holds its owner's id.
         ///
         /// # Safety
         /// As in POSIX or C.
@@ -170,7 +175,7 @@ macro_rules! lock {
                     Err(_) => c"",
                 };
             let own = lock.cast::<$own>();
-            // SAFETY: the caller gives a lock, whose kind does not change.
+            // SAFETY: the caller passes a valid lock, whose kind does not change.
             let knows_owner = unsafe { (*own).knows_owner() };
             if knows_owner {
                 remember(own);
@@ -184,7 +189,7 @@ macro_rules! lock {
             // SAFETY: as promised by the caller.
             let result = unsafe { function(lock $(, $argument)*) };
             if knows_owner && thread::restores() != restores && matches!(result, 0 | libc::EOWNERDEAD) {
-                // SAFETY: this thread has got it.
+                // SAFETY: this thread has just taken the lock.
                 unsafe { Owned::correct(own) };
             }
             result
@@ -209,12 +214,12 @@ lock! { RwLock, libc::pthread_rwlock_t:
     pthread_rwlock_clockwrlock(clock: libc::clockid_t, until: *const libc::timespec);
 }
 
-/// Where the loader has its variables: first address, and the one behind. 0: not known.
+/// The range of the loader's variables: first address, and first address behind. 0: not known.
 static LOADER: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Finds the loader's variables, where it is as the kernel has loaded it.
+/// Finds the loader's variables from the ELF heads that the kernel has mapped.
 pub fn look_up() {
-    // SAFETY: it only asks. The address is 0 where the program needs no loader.
+    // SAFETY: the call only reads. The address is 0 where the program has no loader.
     let base = unsafe { libc::getauxval(libc::AT_BASE) } as usize;
     if base == 0 || LOADER[1].load(SeqCst) != 0 {
         return;
@@ -242,15 +247,15 @@ fn rename_loader(renamed: &Renamed<'_>, memory: &[Mapping]) {
     let places = (start.next_multiple_of(align_of::<usize>())..end).step_by(align_of::<usize>());
     for at in places {
         let len = size_of::<Mutex>();
-        // Some of the variables are closed for writing, and have no locks among them.
+        // Some of the variables are read-only, and no locks are among those.
         if at + len <= end && is_there(at as u64, len as u64, memory, writable) {
-            // SAFETY: mapped and writable, and nobody else runs.
+            // SAFETY: mapped and writable, and no other thread runs.
             rename_one(unsafe { &mut *(at as *mut Mutex) }, renamed);
         }
     }
 }
 
-/// Threads, and the ids that they have now.
+/// Threads by their old ids, and their new ids by index.
 struct Renamed<'a> {
     threads: &'a [Thread],
     ids: &'a [i32],
@@ -263,7 +268,7 @@ impl Renamed<'_> {
     }
 }
 
-/// Gives locks that threads hold the new ids of their owners. `memory` is what there is.
+/// Gives locks that threads hold the new ids of their owners. `memory` lists the mapped memory.
 ///
 /// **Runs in a process that is being restored**, before any thread resumes.
 pub fn rename(threads: &[Thread], ids: &[i32], memory: &[Mapping]) {
@@ -283,7 +288,7 @@ pub fn rename(threads: &[Thread], ids: &[i32], memory: &[Mapping]) {
             continue;
         }
         if tag == RwLock::TAG {
-            // SAFETY: mapped and writable, and nobody else runs.
+            // SAFETY: mapped and writable, and no other thread runs.
             rename_writer(unsafe { &mut *(at as *mut RwLock) }, &renamed);
         } else {
             // SAFETY: as above.
@@ -301,8 +306,8 @@ fn rename_writer(lock: &mut RwLock, renamed: &Renamed<'_>) {
     }
 }
 
-/// What was a mutex may be something else by now: it is left alone, unless all of it is that of a
-/// mutex which one of the threads holds.
+/// Gives one mutex the new id of its owner. The memory of a former mutex may hold something else
+/// now: it is changed only if all its fields are those of a mutex that one of the threads holds.
 fn rename_one(mutex: &mut Mutex, renamed: &Renamed<'_>) {
     let is_mutex = mutex.kind & !KINDS == 0 && has_owner(mutex.kind);
     if !is_mutex || mutex.word == 0 || mutex.users == 0 {
@@ -325,7 +330,7 @@ fn rename_one(mutex: &mut Mutex, renamed: &Renamed<'_>) {
 #[derive(Clone, Copy)]
 struct Head {
     first: usize,
-    /// From an entry to the mutex's word.
+    /// The distance from an entry to the mutex's word.
     offset: isize,
     /// The entry that is being locked or unlocked.
     pending: usize,
@@ -337,14 +342,14 @@ fn rename_robust(thread: &Thread, now: i32, memory: &[Mapping]) {
     {
         return;
     }
-    // SAFETY: mapped and readable; the thread told the kernel of it.
+    // SAFETY: mapped and readable; the thread registered the list with the kernel.
     let head = unsafe { *(thread.robust as *const Head) };
     let rename = |entry: usize| {
         let at = (entry & !1).wrapping_add_signed(head.offset);
         if entry == 0 || !is_there(at as u64, size_of::<Mutex>() as u64, memory, write) {
             return;
         }
-        // SAFETY: mapped and writable, and nobody else runs.
+        // SAFETY: mapped and writable, and no other thread runs.
         let mutex = unsafe { &mut *(at as *mut Mutex) };
         if mutex.word & TID_MASK == thread.tid as u32 {
             mutex.word = mutex.word & !TID_MASK | now as u32;
@@ -356,7 +361,7 @@ fn rename_robust(thread: &Thread, now: i32, memory: &[Mapping]) {
     rename(head.pending);
     let mut entry = head.first;
     for _ in 0..ROBUST_MAX {
-        // The lowest bit says that the mutex has priority inheritance.
+        // The lowest bit says that the mutex inherits priority.
         let at = entry & !1;
         if at == thread.robust || !is_there(at as u64, size_of::<usize>() as u64, memory, read) {
             return;
@@ -396,7 +401,8 @@ mod tests {
             after(mutex(0x8000_0000 | 100, 100, 1, 0x20)),
             (0x8000_0000 | 200, 200)
         );
-        // Of another, not held, of a kind without an owner, or no mutex any more.
+        // A mutex of another thread, free mutexes, a kind without an owner, and memory that is no
+        // mutex.
         assert_eq!(after(mutex(1, 101, 1, CHECKING)), (1, 101));
         assert_eq!(after(mutex(0, 100, 1, CHECKING)), (0, 100));
         assert_eq!(after(mutex(1, 100, 0, CHECKING)), (1, 100));

@@ -1,12 +1,13 @@
-//! Turns a process into the process of an image: starts the restorer, and holds the first code of
-//! the image that runs again when the restorer has put the memory in place.
+//! Turns a process into the process of an image. The code here starts the restorer, and it contains
+//! the first code of the image that runs in the restored process, after the restorer has put the
+//! memory in place.
 //!
-//! The restorer itself is a program of its own, in `restorer/` beside `src/`.
+//! The restorer is a separate program, in `restorer/` beside `src/`.
 
-// Starts the restorer.
+// Starting the restorer.
 pub mod start;
 
-// Runs in the restored process.
+// Code that runs in the restored process.
 pub mod carried_content;
 pub mod descriptors;
 pub mod lock_owners;

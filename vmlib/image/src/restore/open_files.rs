@@ -1,5 +1,5 @@
-//! Opens all files of a process that is being restored: by their paths, from what the image
-//! carries, pipes, devices, and duplicates of them.
+//! Opens all files of a process that is being restored: files by their paths or from carried
+//! content, pipes, devices, and duplicates of descriptors.
 //!
 //! **Nothing here allocates or locks.**
 
@@ -19,8 +19,8 @@ use crate::{
     },
 };
 
-/// Opens everything again in a process that has only 0, 1, 2, and what the restorer put the content
-/// of carried files into.
+/// Opens all descriptors of a process that has only 0, 1, 2 and the file with the carried content
+/// open.
 pub fn restore(files: &Files<'_>) -> Outcome<()> {
     let (records, names) = (files.records, files.names);
     files.open()?;
@@ -39,14 +39,14 @@ pub fn restore(files: &Files<'_>) -> Outcome<()> {
     }
     for record in records.iter().filter(|record| record.kind == FD_INHERITED) {
         if record.original == record.fd && record.fd > 2 {
-            // A terminal that is open a second time.
+            // A terminal that the process had opened once more is replaced by a stream.
             duplicate(stream_for(record, records).unwrap_or(0) as i32, record)?;
         }
     }
     Ok(())
 }
 
-/// A device, or a file of the kernel's.
+/// Opens a device, or a file of the kernel's (`/proc`, `/sys`).
 fn reopen(record: &FileRecord, names: &[u8]) -> Outcome<()> {
     let at = record.name.at as usize;
     let path = &names[at..at + record.name.len as usize + 1];
@@ -63,7 +63,8 @@ fn reopen(record: &FileRecord, names: &[u8]) -> Outcome<()> {
     place(fd, record)
 }
 
-/// The reader of a pipe makes it; the writer is found ready.
+/// Makes the pipe that a record belongs to. The record of the pipe's reading end does that, for
+/// both ends.
 fn remake_pipe(record: &FileRecord, all: &[FileRecord]) -> Outcome<()> {
     let is_reader = |record: &FileRecord| record.flags & libc::O_ACCMODE as u32 == 0;
     if !is_reader(record) {
@@ -82,7 +83,7 @@ fn remake_pipe(record: &FileRecord, all: &[FileRecord]) -> Outcome<()> {
         )
     };
     sys::check(made).step("making a pipe")?;
-    // Out of the way of the numbers that are wanted.
+    // The new ends are moved above the numbers that the records need.
     for end in &mut ends {
         let high = control(*end, libc::F_DUPFD_CLOEXEC, FILES_MAX).or_else(|_| {
             let highest = all
@@ -99,12 +100,12 @@ fn remake_pipe(record: &FileRecord, all: &[FileRecord]) -> Outcome<()> {
     if record.content_len > 0 {
         let len = record.content_len as usize;
         let _ = control(ends[1], libc::F_SETPIPE_SZ, len.max(1 << 16));
-        // SAFETY: the content is in the image, and was kept for this.
+        // SAFETY: the content is in the image's memory, which the plan keeps.
         let content = unsafe { std::slice::from_raw_parts(record.content as *const u8, len) };
         sys::write(ends[1], content).step("filling a pipe")?;
     }
     for other in all.iter().filter(is_first) {
-        // Each has flags of its own, also where an end was opened more than once.
+        // Each descriptor has its own flags, also where one end was opened more than once.
         let path = NumberPath::new("/proc/self/fd/", ends[usize::from(!is_reader(other))], "");
         let way = other.flags as i32 & (libc::O_ACCMODE | libc::O_NONBLOCK) | libc::O_CLOEXEC;
         let text = Text::of(format_args!(

@@ -1,20 +1,21 @@
-//! Files of a process that is being brought back: opened again by their paths and compared with
-//! what they were, or made of what the image carries.
+//! Reopens the files of a process that is being restored: opens them by path and compares them with
+//! their records, or makes them from carried content.
 //!
-//! A file has to hold what it held. One that the process can write may have grown behind that, as a
-//! log does to which the process went on writing after the save: nothing of it is cut off, and the
-//! process goes on at its position. The other way round, one that holds only the beginning of what
-//! the image carries gets the rest: the log that the process left behind when it moved away from
-//! here. What differs otherwise is refused, and never overwritten, also where the image has the
-//! content: a user who wants that removes the file first.
+//! A file must have its content of the save. There are two exceptions. A file that the process can
+//! write may have grown, as a log does to which the process wrote after the save: nothing is cut
+//! off, and the process resumes at its position. A file that is only the beginning of the carried
+//! content gets the rest: the log that the process left behind when it moved away from this host.
+//! Any other difference is a refusal, and the file is not overwritten even if the image carries its
+//! content: a user who wants the content of the image removes the file first.
 //!
-//! **To roll back** is another wish: a file that the process can write becomes what it was. What
-//! has grown is cut back, what differs otherwise is written anew of what the image carries, in
-//! place, because others may have it open. Files that the process only reads are left as they are.
+//! **To roll back** is an option of the restore. A file that the process can write then gets the
+//! content of the save: growth is cut off, and other changes are overwritten with the carried
+//! content. The file is changed in place, because other processes may have it open. Files that the
+//! process only reads are left as they are.
 //!
-//! All files are looked at, and their locks taken, before the first one is changed, so that what is
-//! refused has changed nothing. A change can be made again after it was interrupted, and by two
-//! processes at once that have the same file open: both write the same.
+//! All files are compared, and their locks taken, before the first file is changed. So a refusal
+//! leaves all files unchanged. A change that was interrupted can be repeated, and two processes
+//! that have the same file open may make it at once: both write the same bytes.
 //!
 //! **Nothing here allocates or locks.**
 
@@ -40,45 +41,46 @@ use crate::{
     },
 };
 
-/// The files of a process.
+/// The open files of a process that is being restored.
 pub struct Files<'a> {
-    /// One for each descriptor.
+    /// One record for each descriptor.
     pub records: &'a [FileRecord],
-    /// Texts; each is ended by NUL.
+    /// The texts that records point into; each is ended by NUL.
     pub names: &'a [u8],
-    /// The process's locks on them.
+    /// The process's locks on the files.
     pub locks: &'a [Lock],
-    /// What the restorer put the carried content into, or -1.
+    /// The descriptor of the carried content, or -1.
     pub contents: i32,
-    /// What was to be carried.
+    /// Whose content the image carries.
     pub carry: Carry,
-    /// Files that the process can write become what they were.
+    /// Whether files that the process can write are rolled back.
     pub roll_back: bool,
 }
 
-/// What the names of files of `memfd_create` begin with.
+/// The prefix of the paths of memory files (`memfd_create`).
 const MEMORY: &[u8] = b"/memfd:";
-/// Bytes of such a name behind that.
+/// The limit of the name behind that prefix. Bytes.
 const MEMORY_NAME_MAX: usize = 249;
 
-/// What a file repairs to be what it was. Zero, the first one, is nothing.
+/// The change that gives a file its content of the save. Zero must be `Nothing`, because lists of
+/// repairs start as zeros.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Repair {
-    /// It is open, and good.
+    /// None: the file is open and has its content.
     Nothing,
-    /// It is not there, and is made of the copy.
+    /// The file is missing, and is made from the carried content.
     All,
-    /// It is the beginning of the copy, and gets the rest.
+    /// The file is the beginning of the carried content, and gets the rest.
     Rest,
-    /// It has grown, and is cut back.
+    /// The file has grown, and is truncated.
     Cut,
-    /// It is written anew of the copy.
+    /// The file is overwritten with the carried content.
     Content,
 }
 
 impl Files<'_> {
-    /// Opens all files that are opened by path, or have none any more.
+    /// Opens all files that have a path, and makes all that have none.
     pub fn open(&self) -> Outcome<()> {
         let mark = arena::mark();
         let count = self.records.len();
@@ -112,7 +114,7 @@ impl Files<'_> {
                 _ => false,
             };
         }
-        // Last, for they may forbid to open it a second time.
+        // The rights come last, because they may forbid opening the file a second time.
         for (record, _) in self.records.iter().zip(made).filter(|(_, made)| **made) {
             self.give_rights(record)?;
         }
@@ -121,8 +123,8 @@ impl Files<'_> {
         Ok(())
     }
 
-    /// Gives a file that was made here its owner and rights. A user cannot give files away: then
-    /// it is this user's, and a program in it does not run as its owner.
+    /// Gives a file that was made here its owner and mode. A user who may not give files away stays
+    /// the owner, and the mode then has no set-user-id or set-group-id bit.
     fn give_rights(&self, record: &FileRecord) -> Outcome<()> {
         const CHMOD: usize = 90;
         const CHOWN: usize = 92;
@@ -134,7 +136,7 @@ impl Files<'_> {
             self.shown(record),
             record.fd
         );
-        // SAFETY: it changes the owner of a file that was made here.
+        // SAFETY: the call changes the owner of a file that was made here.
         let given = unsafe { sys::call3(CHOWN, at, user, group) };
         let is_same = || {
             file_calls::status(record.fd as i32)
@@ -144,14 +146,14 @@ impl Files<'_> {
             true => 0o7777,
             false => 0o1777,
         };
-        // SAFETY: it changes the rights of a file that was made here.
+        // SAFETY: the call changes the mode of a file that was made here.
         let changed = unsafe { sys::call2(CHMOD, at, (record.mode & kept) as usize) };
         sys::check(changed)
             .step(Text::of(text).as_str())
             .map(|_| ())
     }
 
-    /// Takes locks again.
+    /// Takes locks.
     pub fn lock<'b>(&self, locks: impl Iterator<Item = &'b Lock>) -> Outcome<()> {
         file_locks::restore(locks, self.records, |record| {
             let path = self.path(record);
@@ -170,7 +172,8 @@ impl Files<'_> {
         Shown(&path[..path.len() - 1])
     }
 
-    /// Where the image has what the file held: with this record or another one of the same file.
+    /// The index of the record that carries the content of this file: this record, or another
+    /// record of the same file.
     fn copy_of(&self, record: &FileRecord) -> Option<usize> {
         self.records.iter().position(|other| {
             let same_name = || self.path(other) == self.path(record);
@@ -178,7 +181,8 @@ impl Files<'_> {
         })
     }
 
-    /// Opens a file, if it is there, and says what it repairs. Changes nothing but descriptors.
+    /// Opens a file by its path, if it exists, and determines its repair. Changes nothing but
+    /// descriptors.
     fn look(&self, record: &FileRecord) -> Outcome<Repair> {
         let (path, shown, fd) = (self.path(record), self.shown(record), record.fd);
         let copy = self.copy_of(record);
@@ -193,7 +197,7 @@ impl Files<'_> {
         }
         let repair = self.compare(record, copy)?;
         if matches!(repair, Repair::Cut | Repair::Content) {
-            // Now, when nothing has been changed yet, it may still be refused.
+            // Opened for writing as a test, while a refusal still leaves all files unchanged.
             let text = Text::of(format_args!("rolling {shown} back, descriptor {fd}"));
             sys::close(self.open_to(repair, record).step(text.as_str())?);
         }
@@ -214,7 +218,7 @@ impl Files<'_> {
         }
     }
 
-    /// Whether a file can be made there.
+    /// Refuses a file that cannot be made because of its folder.
     fn look_at_folder(&self, record: &FileRecord) -> Outcome<()> {
         const ACCESS: usize = 21;
         let shown = self.shown(record);
@@ -238,7 +242,7 @@ impl Files<'_> {
         }
     }
 
-    /// What the open file repairs to be what it was.
+    /// Compares the open file with its record, and determines its repair.
     fn compare(&self, record: &FileRecord, copy: Option<usize>) -> Outcome<Repair> {
         let (stat, shown) = (file_calls::status(record.fd as i32)?, self.shown(record));
         let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
@@ -250,7 +254,7 @@ impl Files<'_> {
         }
         let (then, size) = (record.size, stat.st_size as u64);
         let (check, checked) = file_content::sum(&[], record, record.checked.min(size))?;
-        // One that may not be read here cannot be compared.
+        // A file that cannot be read here cannot be compared.
         let is_known = checked > 0 && checked == record.checked;
         let is_kept = !is_known || check == record.check;
         let is_written = record.may_grow(self.records);
@@ -287,7 +291,7 @@ impl Files<'_> {
         }
     }
 
-    /// Gives a file what it repairs. Returns whether it was made.
+    /// Makes or changes a file as `repair` says. Returns whether it was made.
     fn supply(&self, record: &FileRecord, repair: Repair) -> Outcome<bool> {
         let (shown, fd) = (self.shown(record), record.fd);
         let copy = self.copy_of(record).unwrap_or_default();
@@ -296,7 +300,8 @@ impl Files<'_> {
             let made = self.make(copy, record).step(text.as_str())?;
             return match self.look(record)? {
                 Repair::All => refuse!("{shown} is missing, and was there just now: try again"),
-                // Another descriptor of it, or another process that has it open too, was first.
+                // The file was made by another descriptor's record, or by another process that has
+                // it open, too.
                 repair => self.supply(record, repair).map(|_| made),
             };
         }
@@ -319,7 +324,7 @@ impl Files<'_> {
         Ok(false)
     }
 
-    /// Opens a file that is open, to be changed.
+    /// Opens an open file once more, for the change that `repair` needs.
     fn open_to(&self, repair: Repair, record: &FileRecord) -> sys::Result<i32> {
         let path = NumberPath::new("/proc/self/fd/", record.fd as i32, "");
         let way = match repair {
@@ -329,15 +334,15 @@ impl Files<'_> {
         sys::open(path.bytes(), way | libc::O_CLOEXEC, 0)
     }
 
-    /// Makes a file that is not there, of what the image carries; all of it or nothing. `false` if
-    /// it is there now: another process was first.
+    /// Makes a missing file from the carried content, completely or not at all. `false` if the file
+    /// exists now, because another process made it.
     fn make(&self, copy: usize, record: &FileRecord) -> sys::Result<bool> {
         let path = self.path(record);
         let mut room = [0; libc::PATH_MAX as usize];
         let unnamed = self.folder(record, &mut room).map(unnamed_in);
         let (fd, is_named) = match unnamed {
             Some(Ok(fd)) => (fd, false),
-            // Not every file system has files without a name.
+            // The file system may not support files without a name.
             _ => {
                 let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_CLOEXEC;
                 match sys::open(path, flags, 0o600) {
@@ -354,13 +359,13 @@ impl Files<'_> {
         sys::close(fd);
         if made.is_err() && is_named {
             const UNLINK: usize = 87;
-            // SAFETY: the path is ended by NUL; the file is our own, and of no use.
+            // SAFETY: the path is ended by NUL; the file was made here, and is incomplete.
             unsafe { sys::call1(UNLINK, path.as_ptr() as usize) };
         }
         made
     }
 
-    /// The folder that the file is in, ended by NUL; `None` if that has no path.
+    /// The path of the file's folder, ended by NUL; `None` for a memory file.
     fn folder<'a>(
         &self,
         record: &FileRecord,
@@ -376,7 +381,8 @@ impl Files<'_> {
         Some(&room[..=len])
     }
 
-    /// A file without a name, opened a first or a further time.
+    /// Opens a file without a name. Returns the descriptor, and whether the file was made: a later
+    /// record of the same file opens it again.
     fn unnamed(&self, number: usize, record: &FileRecord) -> Outcome<(i32, bool)> {
         let text = Text::of(format_args!("making descriptor {} again", record.fd));
         let before = &self.records[..number];
@@ -394,8 +400,8 @@ impl Files<'_> {
             .folder(record, &mut [0; libc::PATH_MAX as usize])
             .is_none();
         if is_new && is_memory && record.flags & libc::O_ACCMODE as u32 == libc::O_RDWR as u32 {
-            // A program in it can be started: the kernel counts only processes that open it as
-            // writers.
+            // The descriptor itself is used. A second one, opened for writing, would count as a
+            // writer, and then the program in the file could not be executed.
             let flags = control(first, libc::F_SETFL, record.flags as usize);
             flags.step(text.as_str())?;
             return Ok((first, true));
@@ -408,7 +414,8 @@ impl Files<'_> {
         Ok((opened.step(text.as_str())?, is_new))
     }
 
-    /// A new file without a name: in the folder where it was, if that can be; else in memory.
+    /// Makes a file without a name: in the folder of the record's path if that is possible, else in
+    /// memory.
     fn without_name(&self, record: &FileRecord) -> sys::Result<i32> {
         let mut room = [0; libc::PATH_MAX as usize];
         let folder = self.folder(record, &mut room);
@@ -426,13 +433,13 @@ impl Files<'_> {
         let flags = libc::MFD_CLOEXEC as usize;
         let made = match record.mode & 0o111 {
             0 => make(flags),
-            // A host may want it to be said (Linux 6.3).
+            // The host may require the flag (since Linux 6.3).
             _ => make(flags | MFD_EXEC).or_else(|_| make(flags)),
         };
         made.map(|fd| fd as i32)
     }
 
-    /// What a file of `memfd_create` was called.
+    /// The name of a memory file, as given to `memfd_create`.
     fn memory_name(&self, record: &FileRecord) -> Option<&[u8]> {
         let path = self.path(record);
         let name = path[..path.len() - 1].strip_prefix(MEMORY)?;
@@ -440,13 +447,13 @@ impl Files<'_> {
     }
 }
 
-/// A new file without a name in a folder.
+/// A new file without a name, in a folder.
 fn unnamed_in(folder: &[u8]) -> sys::Result<i32> {
     let flags = libc::O_TMPFILE | libc::O_RDWR | libc::O_CLOEXEC;
     sys::open(folder, flags, 0o600)
 }
 
-/// Gives a file without a name that one; `false` if another file has it.
+/// Gives a file without a name the name `path`. `false` if another file has that name.
 fn link(fd: i32, path: &[u8]) -> sys::Result<bool> {
     const LINKAT: usize = 265;
     let from = NumberPath::new("/proc/self/fd/", fd, "");
@@ -459,13 +466,13 @@ fn link(fd: i32, path: &[u8]) -> sys::Result<bool> {
     }
 }
 
-/// Gives an open file the position and the number that it had.
+/// Sets the position of an open file, and moves it to the descriptor of its record.
 fn put(fd: i32, record: &FileRecord) -> Outcome<()> {
     set_position(fd, record.offset);
     place(fd, record)
 }
 
-/// What is opened by its number below `/proc/self/fd` is opened by a link.
+/// The record without O_NOFOLLOW, because paths below `/proc/self/fd` are links.
 fn by_number(record: &FileRecord) -> FileRecord {
     FileRecord {
         flags: record.flags & !(libc::O_NOFOLLOW as u32),

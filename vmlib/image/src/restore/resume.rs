@@ -1,11 +1,14 @@
 //! The first code that runs in a restored process. The code is part of the image.
 //!
-//! The restorer has put the memory in its place and jumps to [`entry`], on a stack of its own, with
-//! all signals blocked. From here on descriptors, limits, signal actions and timers are set, the
-//! other threads are made, and each resumes by returning from the signal frame that it
-//! had when it was stopped.
+//! 1. The restorer has put the memory in place, and jumps to [`entry`] on a stack of its own, with
+//!   all signals blocked.
+//! 2. `prepare` sets descriptors, limits, signal actions and timers, and makes the other threads.
+//! 3. Each thread resumes by returning from the signal frame that it had when it was stopped
+//!   (`live`).
 //!
-//! **Nothing here allocates, locks, or uses thread-locals or the C library**: there is none of it
+//! An error ends the process with [`CANNOT_GO_ON`](crate::CANNOT_GO_ON).
+//!
+//! **Nothing here allocates, locks, or uses thread-locals or the C library**, which are not usable
 //! until the threads resume.
 
 use crate::{
@@ -44,39 +47,39 @@ use std::{
     sync::atomic::{AtomicPtr, AtomicU32, Ordering::SeqCst},
 };
 
-/// What the restored process needs to resume; the image carries it.
+/// The state that a restored process needs to resume. The image carries it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ResumePlan {
-    /// The process as a whole.
+    /// The state of the process as a whole.
     pub process: &'static Process,
-    /// Its threads.
+    /// The process's threads.
     pub threads: &'static [Thread],
-    /// Its open descriptors.
+    /// The open descriptors.
     pub files: &'static [FileRecord],
-    /// What was to be carried of these.
+    /// Whose content the image carries, of the open files.
     pub carry: Carry,
-    /// Its locks on these.
+    /// The locks on open files.
     pub locks: &'static [Lock],
-    /// Its memory.
+    /// The mappings.
     pub mappings: &'static [Mapping],
-    /// What the kernel was told of it.
+    /// The advice that the kernel has for the memory.
     pub advice: &'static [Advice],
-    /// What of it the kernel may empty.
+    /// Memory that the kernel may empty (MAP_DROPPABLE).
     pub droppable: &'static [[u64; 2]],
-    /// What of it is guard pages.
+    /// The guard pages.
     pub guards: &'static [[u64; 2]],
-    /// Texts.
+    /// The texts that records point into.
     pub names: &'static [u8],
-    /// What the kernel is told of its memory.
+    /// The addresses that the kernel knows of the memory: code, data, stack, arguments.
     pub memory: MemoryMap,
     /// The descriptor that the image was written to.
     pub image: i32,
-    /// Descriptors that the program looks after itself, see [`OWN_MAX`]; unused ones are -1.
+    /// Descriptors that the program manages itself, see [`OWN_MAX`]; unused entries are -1.
     pub own: [i32; OWN_MAX],
     /// Called when all threads are ready to resume.
     pub hold: Option<Hold>,
-    /// The process's name.
+    /// The name of the process.
     pub comm: [u8; 16],
 }
 
@@ -87,37 +90,38 @@ struct Rights {
     change: Change,
 }
 
-/// So many of the descriptors that a program looks after itself can be handed over.
+/// How many of the descriptors that a program manages itself can be handed over.
 pub const OWN_MAX: usize = 4;
-/// Descriptors from here on are for passing: an own one below is handed over.
+/// Descriptors from this number on are temporary; a program's own descriptor is handed over only if
+/// it is below.
 const PASSING: i32 = 512;
 
-/// Bytes of the stack on which all this runs.
+/// Bytes of the stack on which this code runs.
 const STACK: usize = 128 << 10;
 
 #[repr(C, align(64))]
 struct Stack(UnsafeCell<[u8; STACK]>);
-// SAFETY: one thread uses it, and only while there is no other.
+// SAFETY: one thread uses it, and only while there is no other thread.
 unsafe impl Sync for Stack {}
 
 static STACK_ROOM: Stack = Stack(UnsafeCell::new([0; STACK]));
 
-/// The first address above that stack.
+/// The first address above the stack for this code.
 pub fn stack_top() -> usize {
     STACK_ROOM.0.get() as usize + STACK
 }
 
 /// The number of threads that are ready to resume.
 static READY: AtomicU32 = AtomicU32::new(0);
-/// 1: all threads resume.
+/// 1 when all threads may resume.
 static GO: AtomicU32 = AtomicU32::new(0);
 static PLAN: AtomicPtr<ResumePlan> = AtomicPtr::new(std::ptr::null_mut());
-/// How each thread gets the process's rights.
+/// How each thread gets the rights of the saved process.
 static RIGHTS: AtomicPtr<Rights> = AtomicPtr::new(std::ptr::null_mut());
 /// Ids of the new threads, by index.
 static IDS: AtomicPtr<i32> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Asks the C library what only it knows. To be called once, where it may be used.
+/// Looks up state that only the C library knows. To be called once, outside of signal handlers.
 pub fn look_up() {
     program::remember();
     cpu_clocks::look_up();
@@ -125,9 +129,9 @@ pub fn look_up() {
     rseq::look_up();
 }
 
-/// Where the process resumes: `restorer` is memory of the restorer, `image` what the image
-/// came from, `contents` its file with the content of carried files, or -1. `files` has
-/// [`ROLL_BACK`] in it, and a [`FolderMap`]'s descriptor.
+/// The first instruction of the image in a restored process. `restorer` is the memory of the
+/// restorer, `image` the descriptor of the image, `contents` the descriptor of the carried content,
+/// or -1. `files` has the bit [`ROLL_BACK`] and the descriptor of a [`FolderMap`].
 pub extern "C" fn entry(
     plan: *mut ResumePlan,
     restorer: usize,
@@ -136,9 +140,9 @@ pub extern "C" fn entry(
     contents: i32,
     files: u64,
 ) -> ! {
-    // SAFETY: that code has done its work, and nobody returns to it.
+    // SAFETY: the restorer has ended, and no code returns to it.
     let _ = unsafe { sys::unmap(restorer, restorer_len) };
-    // SAFETY: it is in the image, as it was written.
+    // SAFETY: the plan is in the image, as the saver wrote it.
     let known = unsafe { &*plan };
     PLAN.store(plan, SeqCst);
     match prepare(known, image, contents, files) {
@@ -147,13 +151,14 @@ pub extern "C" fn entry(
     }
 }
 
-/// Says why the process cannot resume, and ends it: the caller of the restore is gone.
+/// Reports why the process cannot resume, and ends it. The caller of the restore does not exist any
+/// more.
 fn give_up(fault: &Fault) -> ! {
     use std::fmt::Write as _;
     struct Stderr;
     impl std::fmt::Write for Stderr {
         fn write_str(&mut self, text: &str) -> std::fmt::Result {
-            // There is no other place to tell it.
+            // There is no other place for the report.
             let _ = sys::write(2, text.as_bytes());
             Ok(())
         }
@@ -168,7 +173,8 @@ fn give_up(fault: &Fault) -> ! {
     sys::exit_group(crate::CANNOT_GO_ON)
 }
 
-/// Sets everything up but this thread itself. Returns its index.
+/// Restores everything but the registers of this thread. Returns the index of this thread, the
+/// leader.
 fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<usize> {
     stop::forget();
     scratch::forget();
@@ -177,8 +183,8 @@ fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<
     READY.store(0, SeqCst);
     GO.store(0, SeqCst);
     let memory = plan.memory;
-    // SAFETY: the addresses are those of the image. Without it `sbrk` fails and the process has
-    // another command line, which is no reason to end.
+    // SAFETY: the addresses are those of the image. If the call fails, `sbrk` fails and the process
+    // shows another command line, which is no reason to end.
     unsafe {
         let (what, at) = (libc::PR_SET_MM as usize, &raw const memory as usize);
         const PR_SET_MM_MAP: usize = 14;
@@ -191,17 +197,17 @@ fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<
             0,
         );
     }
-    // Descriptors are passed by numbers that may be above the limit of the restoring process.
+    // Descriptors are moved to numbers that may be above the limit of the restoring process.
     limits::lift_limits();
     droppable::make(plan.droppable)?;
     memory_advice::give(plan.advice)?;
-    // Before a file is changed it may still be refused.
+    // These checks come before the first file is changed.
     look_at_rights(plan)?;
     look_at_limits(plan, contents >= 0)?;
     read_folders((files >> MAP_SHIFT) as i32 - 1)?;
     let contents = take_over(plan, image, contents)?;
     shift_deadlines(plan);
-    // SAFETY: it was just written, and nobody writes it while this runs.
+    // SAFETY: the map was just written, and no code writes it while this runs.
     let folders = unsafe { &*FOLDERS.0.get() };
     process::restore(plan.process, folders)?;
     let (records, names) = here(folders, plan.files, plan.names)?;
@@ -217,7 +223,7 @@ fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<
     open_files::restore(&files)?;
     keep_place(plan);
     files.lock(plan.locks.iter())?;
-    // SAFETY: numbers.
+    // SAFETY: any numbers are values.
     let ids = unsafe { arena::take::<i32>(plan.threads.len())? };
     IDS.store(ids.as_mut_ptr(), SeqCst);
     let first = leader(plan);
@@ -236,7 +242,7 @@ fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<
     }
     lock_owners::rename(plan.threads, ids, plan.mappings);
     cpu_clocks::rename(plan.threads, ids);
-    // Nothing looks at memory any more that may be the program's.
+    // From here on no code reads memory that guard pages may hide.
     guards::make(plan.guards)?;
     process::restore_timers(plan.process, |tid| {
         let index = plan.threads.iter().position(|thread| thread.tid == tid);
@@ -255,10 +261,10 @@ fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<
     Ok(first)
 }
 
-/// Names a limit that is too low for what the process has, and cannot be lifted.
+/// Refuses a hard limit that is too low for the state of the process.
 fn look_at_limits(plan: &ResumePlan, has_contents: bool) -> Outcome<()> {
     let highest = plan.files.iter().map(|record| u64::from(record.fd)).max();
-    // Ends of pipes are passed behind all others.
+    // The ends of pipes are made above all other descriptors.
     let mut files = highest.map_or(3, |fd| fd + 3);
     if has_contents || plan.own.iter().any(|fd| *fd >= 0) {
         files = files.max(PASSING as u64 + OWN_MAX as u64 + 1);
@@ -285,32 +291,32 @@ fn look_at_limits(plan: &ResumePlan, has_contents: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// Finds out how this process gets the rights that it had.
+/// Determines how this process gets the rights of the saved process. Refused if it cannot get them.
 fn look_at_rights(plan: &ResumePlan) -> Outcome<()> {
     let here = credentials::capture()?;
     let change = plan.process.credentials.change_from(&here)?;
-    // SAFETY: it is written before it is read.
+    // SAFETY: the place is written before it is read.
     let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<Rights>>(1)?[0] };
     RIGHTS.store(place.write(Rights { here, change }), SeqCst);
     Ok(())
 }
 
-/// Gives this thread the rights that the process had.
+/// Gives this thread the rights of the saved process.
 fn take_rights(plan: &ResumePlan, thread: &Thread) -> Outcome<()> {
-    // SAFETY: `prepare` wrote it.
+    // SAFETY: `look_at_rights` wrote them.
     let rights = unsafe { &*RIGHTS.load(SeqCst) };
     let credentials = &plan.process.credentials;
     credentials.take(rights.change, &rights.here, thread.death_signal)
 }
 
 struct FolderRoom(UnsafeCell<FolderMap>);
-// SAFETY: one thread uses it, and only while there is no other.
+// SAFETY: one thread uses it, and only while there is no other thread.
 unsafe impl Sync for FolderRoom {}
 
-/// The folders that have other names here.
+/// The folders that have another name on this host.
 static FOLDERS: FolderRoom = FolderRoom(UnsafeCell::new(FolderMap::none()));
 
-/// Reads them; without a descriptor there are none.
+/// Reads the map of folders. A negative descriptor means that there is none.
 fn read_folders(fd: i32) -> Outcome<()> {
     // SAFETY: there is one thread yet.
     let folders = unsafe { &mut *FOLDERS.0.get() };
@@ -321,7 +327,7 @@ fn read_folders(fd: i32) -> Outcome<()> {
     }
 }
 
-/// Open files with the names that they have here.
+/// The records of open files, with the paths that they have on this host.
 fn here(
     folders: &FolderMap,
     files: &'static [FileRecord],
@@ -330,7 +336,7 @@ fn here(
     if folders.is_none() {
         return Ok((files, names));
     }
-    // SAFETY: numbers, and zeros are values of all fields.
+    // SAFETY: any numbers are values, and zeros are values of all fields.
     let (records, mut text) = unsafe {
         let records = arena::take::<FileRecord>(files.len())?;
         (records, List::<u8>::new(NAMES_MAX)?)
@@ -350,9 +356,9 @@ fn here(
     Ok((records, text.into_static()))
 }
 
-/// Closes the descriptors of the restoring process, but for those that it hands over: they follow
-/// the image's, in the order in which the program named its own, and get the numbers that these
-/// had. Returns where the contents of files are now: out of the way of all others.
+/// Closes the descriptors of the restoring process, except those that it hands over: they follow
+/// the image's descriptor, in the order of [`ResumePlan::own`], and are moved to the numbers in it.
+/// Returns the new descriptor of the carried content, which no record uses, or -1.
 fn take_over(plan: &ResumePlan, image: i32, contents: i32) -> Outcome<i32> {
     let own = || plan.own.iter().filter(|fd| (0..PASSING).contains(*fd));
     let mut passed = [-1; OWN_MAX];
@@ -389,7 +395,7 @@ fn move_to(from: i32, to: i32) -> sys::Result<()> {
     if from == to {
         return Ok(());
     }
-    // SAFETY: nobody uses what is there.
+    // SAFETY: no code uses the descriptor that is replaced.
     sys::check(unsafe {
         let flags = libc::O_CLOEXEC as usize;
         sys::call3(nr::DUP3, from as usize, to as usize, flags)
@@ -397,7 +403,7 @@ fn move_to(from: i32, to: i32) -> sys::Result<()> {
     .map(|_| ())
 }
 
-/// This host's clock shows another time.
+/// Adjusts deadlines of waiting threads to the clock of this host.
 fn shift_deadlines(plan: &ResumePlan) {
     let now = sys::clock_ns(libc::CLOCK_MONOTONIC);
     let then = plan.process.monotonic_ns;
@@ -411,7 +417,8 @@ fn shift_deadlines(plan: &ResumePlan) {
     }
 }
 
-/// The caller of the save still owns the descriptor of the image and may close it.
+/// Opens `/dev/null` under the number of the image's descriptor. The caller of the save still owns
+/// that number and may close it.
 fn keep_place(plan: &ResumePlan) {
     if let Ok(null) = sys::open(b"/dev/null\0", libc::O_RDWR | libc::O_CLOEXEC, 0)
         && null != plan.image
@@ -425,9 +432,10 @@ fn keep_place(plan: &ResumePlan) {
     }
 }
 
-/// The thread whose id was the process's: it becomes the first one again.
+/// The index of the thread whose id was the process's. It becomes the first thread of the restored
+/// process.
 fn leader(plan: &ResumePlan) -> usize {
-    // The save made sure that there is one.
+    // A save makes sure that there is such a thread.
     let is_leader = |thread: &Thread| thread.tid == plan.process.pid;
     plan.threads.iter().position(is_leader).unwrap_or(0)
 }
@@ -461,7 +469,7 @@ fn make_thread(plan: &ResumePlan, index: usize) -> Outcome<i32> {
         tid_address: thread.tid_address,
         tls: thread.fs,
     };
-    // Below the frame the stack was the handler's, which nobody returns to.
+    // Below the signal frame lies the stack of the handler, to which no code returns.
     let top = thread.frame - 512;
     // SAFETY: the stack is that thread's own.
     let made = sys::check(unsafe { clone::spawn(given, top, begin, index) });
@@ -479,9 +487,9 @@ extern "C" fn begin(index: usize) {
     live(index)
 }
 
-/// Resumes as the thread that was stopped.
+/// Resumes as the saved thread with this index.
 fn live(index: usize) -> ! {
-    // SAFETY: it is in the image.
+    // SAFETY: the plan is in the image.
     let plan = unsafe { &*PLAN.load(SeqCst) };
     let thread = &plan.threads[index];
     if index != leader(plan) {
@@ -491,9 +499,8 @@ fn live(index: usize) -> ! {
         }
     }
     rseq::register(thread);
-    // The thread that resumes first may save again at once, and the plan is not there any more
-    // then: the address is read here, and not where it is used.
-    // SAFETY: the plan is there now.
+    // The address is read now and not where it is used: the thread that resumes first may save
+    // again at once, and then the plan does not exist any more. SAFETY: the plan still exists here.
     let frame = unsafe { (&raw const thread.frame).read_volatile() };
     thread_signals::put_back(thread.tid);
     if index == leader(plan) {

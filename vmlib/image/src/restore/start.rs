@@ -1,9 +1,10 @@
-//! Turns this process into the process of an image, by way of the restorer.
+//! Turns this process into the process of an image, by starting the restorer.
 //!
-//! The kernel shows of a process the program that was started last. So, where the image's own
-//! program is there unchanged, that one is started, with a word in its environment that makes this
-//! library, which is in it, load the restorer before anything of the program runs. Else the
-//! restorer is started by itself; the process is the same but for `/proc/self/exe`.
+//! For the kernel, a process runs the program that it executed last. So [`restore`] executes the
+//! image's own program if that program exists here unchanged. An environment variable, [`WORD`],
+//! has this library, which is in that program, load the restorer before any code of the program
+//! runs ([`become_other`]). Otherwise the restorer is executed as a program; the restored process
+//! then differs only in `/proc/self/exe`.
 
 use crate::{
     capture::{limits, proc, rseq},
@@ -33,34 +34,34 @@ use std::{
 
 /// The restorer, as an ELF file.
 static RESTORER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/restorer"));
-/// Makes a program that was just started become the process of an image: its value is what the
-/// restorer gets.
+/// The environment variable that has a program become the process of an image. Its value is the
+/// argument of the restorer.
 const WORD: &CStr = c"VM_IMAGE_RESTORE";
-/// Has such a program end at once.
+/// The value of [`WORD`] with which a program ends at once, for a trial.
 const TRIAL: &CStr = c"trial";
-/// How long a program may take to start. Milliseconds.
+/// The time limit for the trial of a program. Milliseconds.
 const TRIAL_MS: i32 = 10_000;
 
-/// How a process is restored.
+/// The options of a restore.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RestoreOptions<'a> {
-    /// Open regular files that the process can write become what they were at the save: what was
-    /// written behind that is cut off, and what has changed otherwise is written anew of what the
-    /// image carries. Without, a file that has only grown is used as it is, and one that holds
-    /// something else is refused.
+    /// Rolls back the open regular files that the process can write: bytes written behind their end
+    /// since the save are cut off, and other changes are overwritten with the content that the
+    /// image carries. Without this option, a file that has only grown is used as it is, and a file
+    /// that changed otherwise is refused.
     pub roll_back: bool,
-    /// As if this host's vdso were another kernel's: for tests.
+    /// Treats this host's vdso as one of another kernel, for tests.
     pub foreign_vdso: bool,
-    /// Folders that have other names here: what the process had open, had mapped shared, or had as
-    /// its working directory below the one is looked for at the same place below the other. Pairs
-    /// of absolute paths without a slash at the end; of several that a path lies in, the longest
-    /// counts.
+    /// Folders that have another name on this host, as pairs of absolute paths without a slash at
+    /// the end: first the name at the save, then the name here. The path of an open file, a shared
+    /// mapping or the working directory that lies below the first is looked for at the same place
+    /// below the second. If a path lies in several of these folders, the longest counts.
     pub folders: &'a [(&'a Path, &'a Path)],
 }
 
 impl RestoreOptions<'_> {
-    /// The map of folders as a file without a name, which survives the start of a program. Its
-    /// number is above those that follow `image`, which are the process's own where they are open.
+    /// The map of folders as a memory file, which stays open when a program is executed. Its
+    /// descriptor is above those that follow `image`, which may be the process's own.
     fn folder_map(&self, image: RawFd) -> io::Result<Option<File>> {
         if self.folders.is_empty() {
             return Ok(None);
@@ -77,27 +78,28 @@ impl RestoreOptions<'_> {
         let mut file = unnamed(c"folders", 0)?;
         file.write_all(&text)?;
         let above = image + 1 + resume::OWN_MAX as RawFd;
-        // SAFETY: it takes numbers.
+        // SAFETY: the call takes numbers.
         match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD, above) } {
             ..0 => Err(io::Error::last_os_error()),
-            // SAFETY: just opened, and nobody else's.
+            // SAFETY: the descriptor was just opened, and no other code has it.
             number => Ok(Some(unsafe { File::from_raw_fd(number) })),
         }
     }
 }
 
-/// Becomes the process of the image that is read from `image`. Descriptors 0, 1 and 2 become those
-/// of the process where they were a terminal or led to another process. Descriptors that it looked
-/// after itself ([`Options::own`](crate::Options)) are handed over if they are open here, and stay
-/// so when a program is started, under the numbers that follow that of `image`, in the same order;
-/// all others are closed.
+/// Turns this process into the process of the image that is read from `image`.
 ///
-/// What goes wrong from here on ends this process, with a message on standard error and status
-/// [`CANNOT_RESTORE`](crate::CANNOT_RESTORE) or [`CANNOT_GO_ON`](crate::CANNOT_GO_ON): the caller
-/// is gone.
+/// Descriptors 0, 1 and 2 become those of the process if they were a terminal or led to another
+/// process. Descriptors that the program manages itself ([`Options::own`](crate::Options)) are
+/// handed over. The caller opens them, in the same order, under the numbers that follow that of
+/// `image`, and without close-on-exec. All other descriptors are closed.
+///
+/// A failure after the restorer has started ends this process, with a message on standard error and
+/// status [`CANNOT_RESTORE`](crate::CANNOT_RESTORE) or [`CANNOT_GO_ON`](crate::CANNOT_GO_ON),
+/// because the caller does not exist any more.
 ///
 /// # Errors
-/// What kept the restorer from being started.
+/// Why the restorer could not be started.
 pub fn restore(image: BorrowedFd<'_>, options: RestoreOptions<'_>) -> io::Result<Infallible> {
     make_room()?;
     let own = own_program(image, options.folders).filter(Program::can_start);
@@ -112,21 +114,21 @@ pub fn restore(image: BorrowedFd<'_>, options: RestoreOptions<'_>) -> io::Result
     }
     let argument = CString::new(argument)?;
     if let Some(program) = own {
-        // If it cannot be started, the restorer can.
+        // If the program cannot be executed, the restorer is.
         let _ = program.start(&argument);
     }
     start_restorer(&argument)
 }
 
-/// Lifts the limits, and makes sure that those which cannot be lifted leave room for the restorer:
-/// a program that does not fit is ended by a signal when it starts.
+/// Raises the soft limits on memory, and checks that the hard limits leave room for the restorer: a
+/// program that does not fit is killed by a signal when it is executed.
 fn make_room() -> io::Result<()> {
     const ROOM: u64 = 64 << 20;
     for (which, name) in [
         (libc::RLIMIT_AS, "address space (RLIMIT_AS)"),
         (libc::RLIMIT_DATA, "data (RLIMIT_DATA)"),
     ] {
-        // Not that on stacks: without one the kernel lays memory out another options.
+        // The limit on stacks stays: without one the kernel lays out memory in another way.
         limits::lift_limit(which);
         let here = limits::hard_limit(which);
         if here < ROOM {
@@ -139,7 +141,7 @@ fn make_room() -> io::Result<()> {
     Ok(())
 }
 
-/// Starts the restorer by itself.
+/// Executes the restorer as a program.
 fn start_restorer(argument: &CStr) -> io::Result<Infallible> {
     let mut file = unnamed(c"restorer", libc::MFD_CLOEXEC)?;
     file.write_all(RESTORER)?;
@@ -150,7 +152,7 @@ fn start_restorer(argument: &CStr) -> io::Result<Infallible> {
     Err(io::Error::last_os_error())
 }
 
-/// A file without a name.
+/// A new memory file.
 fn unnamed(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
     // SAFETY: the name is ended by NUL.
     let memory = unsafe { libc::memfd_create(name.as_ptr(), flags) };
@@ -160,20 +162,20 @@ fn unnamed(name: &CStr, flags: libc::c_uint) -> io::Result<File> {
             let text = format!("memfd_create, which the restorer needs, is refused: {error}");
             Err(io::Error::new(error.kind(), text))
         }
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: the descriptor was just opened, and no other code has it.
         memory => Ok(unsafe { File::from_raw_fd(memory) }),
     }
 }
 
-/// The image's program, and what has to be loaded with it.
+/// The image's program, and the library that is to be preloaded into it.
 struct Program {
     path: CString,
     library: Option<CString>,
 }
 
 impl Program {
-    /// Whether it starts here: a process that has become a program of which a library is missing,
-    /// or is another one, can only end.
+    /// Whether the program starts on this host. A process that has executed a program that lacks a
+    /// library, or that is another program, can only end.
     fn can_start(&self) -> bool {
         let path = |text: &CString| OsStr::from_bytes(text.as_bytes()).to_owned();
         let mut command = Command::new(path(&self.path));
@@ -195,7 +197,7 @@ impl Program {
         let Ok(mut child) = command.spawn() else {
             return false;
         };
-        // Its output ends with it.
+        // The trial's output ends when the trial ends.
         let ends = child
             .stdout
             .as_ref()
@@ -205,10 +207,10 @@ impl Program {
             events: libc::POLLIN,
             revents: 0,
         };
-        // SAFETY: it waits for one descriptor, which is open.
+        // SAFETY: the call waits for one descriptor, which is open.
         let told = unsafe { libc::poll(&raw mut end, 1, TRIAL_MS) };
         if told != 1 || end.revents & libc::POLLIN != 0 {
-            // If it has ended meanwhile, so much the better.
+            // The trial may have ended meanwhile.
             let _ = child.kill();
         }
         child.wait().is_ok_and(|status| status.success())
@@ -223,7 +225,7 @@ impl Program {
         let library = library.map(|path| text(c"LD_PRELOAD", path)).transpose()?;
         let preload = library.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         let arguments = [self.path.as_ptr(), ptr::null()];
-        // The restoring process has to say where libraries are, as the process that started the
+        // The restoring process sets where libraries are found, as the process that started the
         // program did.
         let folders = std::env::var_os("LD_LIBRARY_PATH");
         let folders = folders.and_then(|value| CString::new(value.into_vec()).ok());
@@ -239,12 +241,13 @@ impl Program {
     }
 }
 
-/// The program of an image in a file, if it is here as it was, and starts with this library in it.
+/// The program of an image in a file, if the program exists here unchanged and this library is in
+/// it or can be preloaded.
 fn own_program(image: BorrowedFd<'_>, folders: &[(&Path, &Path)]) -> Option<Program> {
     let mut file = File::from(image.try_clone_to_owned().ok()?);
     let at = file.stream_position().ok()?;
     let program = ImageReader::new(&mut file).ok().and_then(|mut reader| {
-        // Rounds before the heads may be long.
+        // Early rounds may precede the first sections, so they are skipped and not read.
         program_of(reader.pass_heads().ok()?, folders)
     });
     file.seek(io::SeekFrom::Start(at)).ok()?;
@@ -259,7 +262,7 @@ fn program_of(heads: &Heads, folders: &[(&Path, &Path)]) -> Option<Program> {
     let changed = metadata.mtime() as u64 * 1_000_000_000 + metadata.mtime_nsec() as u64;
     const OTHER_USER: u32 = libc::S_ISUID | libc::S_ISGID;
     let same = (metadata.size(), changed) == (facts.exe_size, facts.exe_changed_ns)
-        // Its environment would be taken away.
+        // Such a program would lose its environment.
         && metadata.mode() & OTHER_USER == 0;
     let apart = library != path;
     if !same || apart && !library.is_file() {
@@ -274,7 +277,7 @@ fn program_of(heads: &Heads, folders: &[(&Path, &Path)]) -> Option<Program> {
     })
 }
 
-/// A path as it is here, by the longest folder that it lies in.
+/// The name of a path on this host, by the longest folder that contains it.
 pub fn here(path: &[u8], folders: &[(&Path, &Path)]) -> PathBuf {
     let path = Path::new(OsStr::from_bytes(path));
     let inside = folders.iter().filter(|(there, _)| path.starts_with(there));
@@ -287,9 +290,9 @@ pub fn here(path: &[u8], folders: &[(&Path, &Path)]) -> PathBuf {
     }
 }
 
-/// The descriptor is to survive the start of a program.
+/// Clears close-on-exec of a descriptor.
 fn inherit(fd: RawFd) -> io::Result<()> {
-    // SAFETY: it changes a flag of the descriptor.
+    // SAFETY: the call changes a flag of the descriptor.
     let value = unsafe { sys::call3(nr::FCNTL, fd as usize, libc::F_SETFD as usize, 0) };
     match sys::check(value) {
         Ok(_) => Ok(()),
@@ -297,8 +300,8 @@ fn inherit(fd: RawFd) -> io::Result<()> {
     }
 }
 
-/// Before anything of the program runs: if it was started to become the process of an image, it
-/// becomes that. The program's own `malloc` may not be called yet.
+/// Makes this program the process of an image, if it was started for that. Called before any code
+/// of the program runs. The program's own `malloc` must not be called yet.
 pub fn become_other() {
     // SAFETY: the program has one thread yet; the name is ended by NUL.
     let argument = unsafe {
@@ -311,7 +314,7 @@ pub fn become_other() {
     if argument == TRIAL {
         sys::exit_group(0);
     }
-    // The code of other libraries may have made threads, which would lose their memory.
+    // Code of other libraries may have made threads, which would lose their memory.
     let mut threads = 0;
     let listed = proc::for_each_number(b"/proc/self/task\0", "listing the threads", |_| {
         threads += 1;
@@ -321,7 +324,7 @@ pub fn become_other() {
         && threads == 1
         && let Some(entry) = load()
     {
-        // The kernel writes there, and the memory will be gone.
+        // The kernel writes to the registered memory, which the restorer unmaps.
         rseq::look_up();
         rseq::leave();
         let arguments = [
@@ -331,7 +334,8 @@ pub fn become_other() {
             0,
             0,
         ];
-        // SAFETY: the restorer takes its arguments as the kernel gives them, and does not return.
+        // SAFETY: the restorer takes its arguments as the kernel passes them to a program, and does
+        // not return.
         unsafe {
             std::arch::asm!(
                 "mov rsp, {stack}",
@@ -342,14 +346,14 @@ pub fn become_other() {
             )
         }
     }
-    // The program must not run as if it had been started anew.
+    // The program must not run as if it had been started normally.
     let Err(error) = start_restorer(argument);
     eprintln!("the image cannot be restored: {error}");
     sys::exit_group(crate::CANNOT_RESTORE)
 }
 
-/// Puts the restorer where it belongs, as the kernel does when it starts a program. Returns its
-/// first instruction.
+/// Maps the restorer at its addresses, as the kernel does when it executes a program. Returns the
+/// address of its first instruction.
 fn load() -> Option<usize> {
     let word = |at: usize, len: usize| -> Option<usize> {
         let mut bytes = [0; 8];
@@ -372,9 +376,9 @@ fn load() -> Option<usize> {
         if sys::map(start, whole, prot, flags) != Ok(start) {
             return None;
         }
-        // In ELF execute is 1, write 2, read 4; as protection it is the other way round.
+        // In ELF execute is 1, write 2, read 4; as protection it is the reverse.
         let prot = (rights & 4) >> 2 | rights & 2 | (rights & 1) << 2;
-        // SAFETY: just mapped, and large enough.
+        // SAFETY: the range was just mapped, and is large enough.
         unsafe {
             ptr::copy_nonoverlapping(content.as_ptr(), address as *mut u8, stored);
             sys::call3(nr::MPROTECT, start, whole, prot);

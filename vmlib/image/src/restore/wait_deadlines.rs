@@ -1,14 +1,15 @@
-//! Waits with a deadline, on a host whose clock shows another time.
+//! Adjusts the deadlines of waiting threads to the clock of the host of the restore.
 //!
-//! `CLOCK_MONOTONIC` begins with the boot of a host. A thread that waits at a futex until some time
-//! of that clock - so wait condition variables, channels and parked threads, in the C library and
-//! in Rust's - would wait for days on a host that was booted later, or not at all. A thread that
-//! was stopped in such a call is found by its registers, and the deadline that they point to is
-//! moved by the difference of the clocks before it resumes. Its caller, which computed the
-//! deadline, sees that its wait was interrupted and waits on with what is now right.
+//! `CLOCK_MONOTONIC` starts at the boot of a host. Condition variables, channels and parked
+//! threads, of the C library and of Rust's, wait at a futex until a deadline of that clock. On a
+//! host that was booted later such a wait would last for days; on a host booted earlier it would
+//! end at once. A thread that was stopped in such a call is recognised by its registers. Its
+//! deadline in memory is moved by the difference of the clocks before the thread resumes. The
+//! caller in the C library, which computed the deadline, sees an interrupted wait and repeats it
+//! with the adjusted deadline.
 //!
-//! A deadline that nobody waits for at the moment of the save is the program's own number, and is
-//! not touched.
+//! A deadline that no thread waits for at the save is a plain number of the program and is not
+//! adjusted.
 
 use crate::{
     capture::thread::Thread,
@@ -18,19 +19,20 @@ use crate::{
 /// `FUTEX_WAIT_BITSET`, private or not.
 const WAIT_BITSET: u64 = 9;
 const PRIVATE_FLAG: u64 = 128;
-/// The clock is that of the wall.
+/// The deadline is of the wall clock.
 const REALTIME_FLAG: u64 = 256;
-/// Any bit.
+/// Wakes for any bit.
 const MATCH_ANY: u64 = 0xffff_ffff;
-/// A deadline farther away than this is taken for something else. Nanoseconds.
+/// A deadline farther away is not one: the memory holds something else. Nanoseconds.
 const FAR_NS: i128 = 100 * 365 * 86_400 * 1_000_000_000;
-/// `syscall`.
+/// The instruction `syscall`.
 const INSTRUCTION: [u8; 2] = [0x0f, 0x05];
 
-/// Moves the deadline of the wait that a thread was stopped in, if there is one, by `ahead_ns`:
-/// this host's clock less the other one's. `memory` is what the thread may point to.
+/// Moves the deadline of the wait that a thread was stopped in, if it was in one, by `ahead_ns`:
+/// this host's clock less the clock of the save's host. `memory` lists the memory that the thread
+/// may point to.
 pub fn shift(thread: &Thread, monotonic_ns: u64, ahead_ns: i128, memory: &[Mapping]) {
-    // SAFETY: the frame as the kernel wrote it.
+    // SAFETY: the frame is as the kernel wrote it.
     let registers = unsafe {
         &(*(thread.frame as *const libc::ucontext_t))
             .uc_mcontext
@@ -38,7 +40,7 @@ pub fn shift(thread: &Thread, monotonic_ns: u64, ahead_ns: i128, memory: &[Mappi
     };
     let register = |index: i32| registers[index as usize] as u64;
     let (at, result) = (register(libc::REG_RIP), register(libc::REG_RAX));
-    // Either the call is about to be made again, or it has ended with EINTR.
+    // Either the call is about to be repeated, or it has ended with EINTR.
     let again = result == nr::FUTEX as u64 && is_call(at, memory);
     let interrupted =
         result as i64 == -i64::from(libc::EINTR) && is_call(at.wrapping_sub(2), memory);
@@ -50,7 +52,7 @@ pub fn shift(thread: &Thread, monotonic_ns: u64, ahead_ns: i128, memory: &[Mappi
     if !(again || interrupted) || !waits || !is_there(place, 16, memory, libc::PROT_WRITE) {
         return;
     }
-    // SAFETY: mapped and writable, and its owner is stopped.
+    // SAFETY: mapped and writable, and the thread that owns it is stopped.
     let time = unsafe { &mut *(place as *mut [i64; 2]) };
     let then = i128::from(time[0]) * 1_000_000_000 + i128::from(time[1]);
     let left = then - i128::from(monotonic_ns);
