@@ -1,4 +1,5 @@
-//! The life of a daemon: what ends it, what does not, what it leaves, and what the next one says.
+//! The life of a daemon: what ends it, what does not, what it leaves, and what the next daemon in
+//! its folder reports.
 
 mod common;
 
@@ -25,7 +26,7 @@ use vm_wire::{
     version::Offer,
 };
 
-/// Has another command run that becomes a program.
+/// Has a program run by another command, which becomes the program.
 fn within(words: &[&str], program: &Command) -> Command {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]);
@@ -34,12 +35,12 @@ fn within(words: &[&str], program: &Command) -> Command {
     command
 }
 
-/// Has a shell run with its own words as arguments, in the place of a program.
+/// Has a shell run `script`, with the words of a program as its arguments.
 fn shell(program: &Command, script: &str) -> Command {
     within(&["sh", "-c", script, "sh"], program)
 }
 
-/// A daemon that ignores no signal, whatever this test was started to ignore.
+/// A daemon that ignores no signal, even if this test was started to ignore some.
 fn start_heeding() -> Daemon {
     let temp = tempfile::tempdir().expect("a temporary folder");
     Daemon::start_as(temp, |program| {
@@ -73,13 +74,14 @@ fn guardian(daemon: &Daemon, before: Option<u32>) -> u32 {
     })
 }
 
-/// A script that writes the number of its own process into a file and goes on for long.
+/// A script that writes its process number into a file and then sleeps.
 fn sleeper(file: &Path) -> String {
     format!("echo $$ > {}; exec sleep 1000", file.display())
 }
 
-/// A program of which one child stays in its session, one has a session of its own, and one has that
-/// and is nobody's child but the daemon's. Returns the program, and where the numbers will be.
+/// A program with three descendants: one in its session, one in a session of its own, and one in a
+/// session of its own whose parent has ended. Returns the program, and the files in which the three
+/// write their process numbers.
 fn family(daemon: &Daemon) -> (String, [PathBuf; 3]) {
     let files = [1, 2, 3].map(|number| daemon.temp.path().join(format!("pid{number}")));
     let [own, session, orphan] = files.each_ref().map(|file| sleeper(file));
@@ -103,7 +105,7 @@ fn a_killed_daemon_takes_along_all_that_its_tasks_started() {
     wait_for("their end", || {
         (!pids.iter().any(|pid| is_alive(*pid))).then_some(())
     });
-    // The next one begins after that, and says so.
+    // The next daemon begins after the guardian is done, and reports the end of this one.
     let temp = std::mem::replace(&mut daemon.temp, tempfile::tempdir().expect("a folder"));
     let next = Daemon::start_in(temp);
     next.wait_log("was killed by a signal, or crashed");
@@ -169,7 +171,7 @@ fn a_folder_that_was_made_again_has_a_guardian_too() {
     let pid = wait_pid(&file);
     daemon.signal("KILL");
     daemon.wait_end();
-    // It waits for the guardian, and is told by it.
+    // The next daemon waits for the guardian, and reads its note.
     let temp = std::mem::replace(&mut daemon.temp, tempfile::tempdir().expect("a folder"));
     let next = Daemon::start_in(temp);
     next.wait_log("was killed by a signal, or crashed; 1 processes");
@@ -199,7 +201,7 @@ fn a_process_whose_memory_cannot_be_read_holds_up_nothing() {
     assert_eq!(console.finish().0, ExitStatus::Code(0));
     daemon.wait_log("fault at token");
     let alive = || pids.iter().filter(|pid| is_alive(**pid)).count();
-    // All but the one whose memory is not read.
+    // All but the process whose memory cannot be read.
     wait_for("the other one's end", || (alive() == 1).then_some(()));
     assert!(answers(&daemon.dir()));
     daemon.signal("TERM");
@@ -209,7 +211,7 @@ fn a_process_whose_memory_cannot_be_read_holds_up_nothing() {
 
 /// A daemon that is process 1 of a namespace of processes.
 struct Contained {
-    /// The command that made the namespace: it ends with it.
+    /// The command that made the namespace. The namespace ends with it.
     unshare: Child,
     temp: tempfile::TempDir,
 }
@@ -239,7 +241,7 @@ impl Contained {
         contained
     }
 
-    /// Process 1, and the daemon, by their numbers here.
+    /// Process 1 and the daemon, by their numbers outside of the namespace.
     fn processes(&self) -> (u32, u32) {
         let first = children(self.unshare.id())[0];
         (first, children(first)[0])
@@ -267,7 +269,8 @@ fn the_lease_ends_a_daemon_that_is_process_1_of_its_namespace() {
     let mut contained = Contained::join(&founder);
     let mut console = Console::connect(&founder);
     let mark = contained.temp.path().join("alive");
-    // Its numbers are the namespace's: what it writes shows that it lives.
+    // Process numbers in the namespace mean nothing outside of it; the file that the task writes
+    // shows that it lives.
     let script = format!("while :; do echo >> {}; sleep 0.01; done", mark.display());
     let spawn = Spawn {
         place: Place::Host("inner".to_owned()),
@@ -290,7 +293,7 @@ fn the_lease_ends_a_daemon_that_is_process_1_of_its_namespace() {
 fn process_1_passes_signals_on_and_ends_as_the_daemon_did() {
     let founder = Daemon::start();
     let mut contained = Contained::join(&founder);
-    // A console outside of the namespace has no number in it.
+    // The console is outside of the namespace, so it has no process number in it.
     assert!(answers(&contained.temp.path().join("vm")));
     let (first, _) = contained.processes();
     kill("TERM", first);
@@ -313,7 +316,7 @@ fn process_1_waits_for_the_guardian_of_a_daemon_that_was_killed() {
 fn a_stopped_daemon_that_its_lease_ended_is_named_by_the_next_one() {
     let founder = Daemon::start();
     let mut joined = founder.start_joined("second", |_| ());
-    // What runs shows that it has a lease.
+    // A task that runs shows that the daemon has a lease.
     let mut console = Console::connect(&joined);
     console.run("exit 0", None);
     assert_eq!(console.finish().0, ExitStatus::Code(0));
@@ -353,7 +356,7 @@ fn warnings_of_batch_systems_take_the_host_out_in_order() {
 fn signals_at_one_time_count_as_one() {
     let mut daemon = start_heeding();
     let mut console = Console::connect(&daemon);
-    // It takes its time to end when its host leaves.
+    // The task takes its time to end when its host leaves.
     console.run(
         "trap 'sleep 0.3; exit 5' TERM; echo ready; sleep 1000 & wait",
         None,
@@ -376,7 +379,7 @@ fn a_signal_that_was_ignored_at_the_start_stays_ignored() {
     daemon.signal("ALRM");
     daemon.wait_log("SIGALRM came");
     assert!(answers(&daemon.dir()));
-    // But not by its tasks.
+    // Tasks of the daemon do not ignore it.
     let mut console = Console::connect(&daemon);
     console.run("kill -HUP $$; exit 5", None);
     assert_eq!(console.finish().0, ExitStatus::Signal(1));
@@ -390,7 +393,8 @@ fn a_daemon_in_the_background_keeps_nothing_that_its_command_had_open() {
     let dir = temp.path().join("vm");
     let mut program = Daemon::command(&dir);
     program.arg("--detach");
-    // The output is a pipe under another number: its end is the end of all that have it.
+    // The test holds a pipe that is open as descriptor 7: its end comes when all processes that
+    // have it have closed it.
     let mut command = shell(&program, r#"exec 7>&1 "$@""#);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut command = command.spawn().expect("sh runs");
@@ -400,7 +404,7 @@ fn a_daemon_in_the_background_keeps_nothing_that_its_command_had_open() {
     assert!(command.wait().expect("our child").success());
     assert!(answers(&dir), "the daemon runs");
     drop(guard);
-    // How it ended is told on the terminal of the next one.
+    // The next daemon reports on its terminal how this one ended.
     let mut program = Daemon::command(&dir);
     let next = program.arg("--detach").stderr(Stdio::piped()).spawn();
     let mut next = next.expect("vmd runs");
@@ -410,7 +414,7 @@ fn a_daemon_in_the_background_keeps_nothing_that_its_command_had_open() {
     assert!(said.contains("was killed by a signal"), "{said}");
 }
 
-/// All that comes before the end, which is awaited for a limited time.
+/// Everything that comes before the end of the stream. The end is awaited for a limited time.
 fn read_to_end(mut from: impl Read + Send + 'static) -> String {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
@@ -423,11 +427,11 @@ fn read_to_end(mut from: impl Read + Send + 'static) -> String {
     read.expect("text")
 }
 
-/// The daemon in the background that has that folder, killed at the end of the test.
+/// The daemon in the background of a folder. It is killed at the end of the test.
 struct InBackground(PathBuf);
 
 impl Drop for InBackground {
-    /// Nothing here panics: a test that fails may do so.
+    /// Does not panic: it also runs when a test fails.
     fn drop(&mut self) {
         let pid = fs::read_to_string(self.0.join("pid")).unwrap_or_default();
         let name = fs::read_to_string(format!("/proc/{}/comm", pid.trim()));
@@ -454,11 +458,11 @@ fn a_daemon_makes_its_socket_again_and_leaves_another_ones_alone() {
     fs::remove_file(place::socket(&first.dir())).expect("it was there");
     first.wait_log("it is made again");
     wait_for("a socket", || answers(&first.dir()).then_some(()));
-    // The pid file is gone: that lets nobody in.
+    // Without the file `pid`, the folder is still locked.
     fs::remove_file(first.dir().join("pid")).expect("it was there");
     let output = Daemon::command(&first.dir()).output().expect("vmd runs");
     assert_eq!(output.status.code(), Some(1));
-    // Another daemon in a folder that was removed and made again.
+    // Another daemon takes a folder that was removed and made again.
     let other = first.temp.path().join("other");
     fs::DirBuilder::new()
         .mode(0o700)

@@ -1,4 +1,5 @@
-//! Two daemons: they find each other, keep their link, and refuse what does not belong.
+//! Two daemons: they find each other, keep their link, and refuse peers that do not belong to the
+//! machine.
 
 mod common;
 
@@ -131,7 +132,8 @@ fn at_the_limit_of_open_files_new_connections_are_told_and_old_ones_work_on() {
     });
     let mut first = founder.connect();
     ask(&mut first, &Request::Version(Offer::OURS));
-    // The daemon has fewer descriptors than that: the last one is told, and closed.
+    // The daemon has fewer descriptors left than that: the last connection gets a refusal, and is
+    // closed.
     let mut others: Vec<_> = (0..40).map(|_| founder.connect()).collect();
     let mut last = others.pop().expect("forty");
     let frame = receive(&mut last).expect("an answer before the end");
@@ -153,7 +155,8 @@ fn at_the_limit_of_open_files_new_connections_are_told_and_old_ones_work_on() {
     assert!(matches!(ask(&mut late, &Request::Conf), Answer::Conf(_)));
     founder.signal("TERM");
     assert!(founder.wait_end().success());
-    // One line for each that was refused: it did not look again and again while nobody waited.
+    // One line for each refused connection: the daemon did not try again and again while no
+    // connection waited.
     let refused = founder.count_log("the limit of open files is reached");
     assert!((1..=40).contains(&refused), "{refused}");
 }
@@ -188,7 +191,7 @@ fn a_folder_whose_daemon_had_joined_a_machine_founds_no_other_by_itself() {
         assert!(killed.expect("kill runs").success());
     };
     end(&second.dir());
-    // From then on there is nothing to go back to.
+    // From then on there is no machine to rejoin.
     let (done, said) = found(&[]);
     assert!(done, "{said}");
     end(&second.dir());

@@ -1,5 +1,5 @@
-//! One daemon alone, as a process: what it says to a console, what it refuses, and that nothing is
-//! left of it.
+//! One daemon alone, as a process: its replies to a console, its refusals, and that it leaves
+//! nothing behind.
 
 mod common;
 
@@ -48,7 +48,7 @@ fn garbage_from_a_local_connection_closes_it_alone() {
         stranger.write_all(&bytes.repeat(10)).expect("sent");
         assert_eq!(receive(&mut stranger), None);
     }
-    // A frame that is no first frame.
+    // A frame that may not be the first one.
     let mut stranger = daemon.connect();
     let hello = vm_wire::task::HostsAsk {}.frame();
     send(&mut stranger, &hello).expect("sent");
@@ -66,7 +66,7 @@ fn garbage_half_a_handshake_and_silence_from_the_network_harm_nothing() {
     let mut garbage = daemon.connect_as_peer();
     garbage.write_all(&[0x7f; 4096]).expect("sent");
     let mut answer = Vec::new();
-    // It may be reset, too; what counts is that it ends.
+    // The connection may be reset, too; the test checks only that it ends.
     let _ = garbage.read_to_end(&mut answer);
     assert!(answer.len() <= 3, "an alert at most: {answer:?}");
     daemon.wait_log("does not speak this protocol");
@@ -133,7 +133,7 @@ fn a_joiner_without_a_secret_is_told_what_to_do() {
 
 #[test]
 fn a_joiner_says_at_once_that_it_tries() {
-    // Takes connections and never answers.
+    // The listener accepts connections and never replies.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let target = silent.local_addr().expect("an address").to_string();
     let temp = tempfile::tempdir().expect("a temporary folder");
@@ -159,7 +159,7 @@ fn a_joiner_says_at_once_that_it_tries() {
 #[test]
 fn a_detached_daemon_goes_on_without_the_command_that_started_it() {
     let (command, daemon) = io::pipe().expect("a pipe");
-    // The command was killed before the daemon was ready.
+    // The command is killed before the daemon is ready.
     drop(command);
     let temp = tempfile::tempdir().expect("a temporary folder");
     let mut daemon = Daemon::start_with(temp, |command| {
@@ -204,8 +204,8 @@ fn a_detached_daemon_is_ready_when_the_command_ends() {
     );
 }
 
-/// Where a daemon has its checkpoints that was started with these words and this environment, none of
-/// which says where its folder is unless these do.
+/// The store of a daemon that is started with these words and this environment. No other setting
+/// names its folder.
 fn store_of(env: &[(&str, &Path)], words: &[&str], dir: &Path) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_vmd"));
     command.args(["--listen", "127.0.0.1:0", "--name", "lone"]);
@@ -245,7 +245,7 @@ fn checkpoints_outlive_the_folder_of_the_daemon_unless_the_user_has_chosen_that(
     let homes = [runtime, ("HOME", &home)];
     let store = store_of(&homes, &[], &dir);
     assert_eq!(store, at(&home.join(".local/state/vm/store")));
-    // The store makes the last folder when it is needed, and only that.
+    // The store makes only its last folder, when it is needed.
     let above = fs::metadata(home.join(".local/state/vm")).expect("made");
     assert_eq!(above.permissions().mode() & 0o777, 0o700);
     let local = store_of(&homes, &["--store-local"], &dir);
@@ -253,7 +253,7 @@ fn checkpoints_outlive_the_folder_of_the_daemon_unless_the_user_has_chosen_that(
     let states = [runtime, ("HOME", &home), ("XDG_STATE_HOME", &state)];
     assert_eq!(store_of(&states, &[], &dir), at(&state.join("vm/store")));
     assert_eq!(store_of(&[runtime], &[], &dir), at(&dir.join("store")));
-    // The console says so when it starts one.
+    // The console gives the folder when it starts a daemon.
     let words = ["--dir", dir.to_str().expect("text")];
     assert_eq!(store_of(&homes, &words, &dir), store);
     let own = at(&chosen.join("store"));

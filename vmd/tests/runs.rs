@@ -1,4 +1,5 @@
-//! Processes that a daemon runs for a console: their streams, their ends, and what they leave.
+//! Processes that a daemon runs for a console: their streams, their ends, and the processes that
+//! they leave.
 
 mod common;
 
@@ -21,12 +22,14 @@ use vm_wire::{
     task::{FailKind, Place, Spawn},
 };
 
-/// A process that holds a lease on a file: until its standard input ends, who executes the file waits.
+/// A process that holds a lease on a file. Until its standard input ends, the execution of the file
+/// waits.
 struct Holder(Child);
 
 impl Holder {
     fn of(file: &Path) -> Holder {
-        // F_SETLEASE and F_WRLCK, which the standard library does not have; SIGIO asks it to let go.
+        // F_SETLEASE and F_WRLCK, which the standard library does not have. The kernel asks the
+        // holder by SIGIO to give the lease up.
         let script = r#"$SIG{IO} = "IGNORE"; open(my $file, "+<", $ARGV[0]) or die;
             fcntl($file, 1024, 1) or die; $| = 1; print "held\n"; <STDIN>"#;
         let mut process = Command::new("perl");
@@ -43,13 +46,13 @@ impl Holder {
 impl Drop for Holder {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Children of a daemon that are still its own program, apart from its guardian.
+/// A child of a daemon that still runs the daemon's own program and is not its guardian.
 fn beginning(daemon: &Daemon) -> Option<u32> {
     let proc = format!("/proc/{}", daemon.process.id());
     let exe = |pid: &str| fs::read_link(format!("/proc/{pid}/exe")).ok();
@@ -67,7 +70,8 @@ fn beginning(daemon: &Daemon) -> Option<u32> {
     })
 }
 
-/// Who runs a program that does not begin, who holds that up, and the process that is to become it.
+/// The console that runs a program that does not begin, the holder that delays the program, and the
+/// process that is to become it.
 fn slow_to_begin(daemon: &Daemon) -> (Console, Holder, u32) {
     let program = daemon.dir().join("slow");
     fs::write(&program, "#!/bin/sh\necho began\n").expect("a file");
@@ -110,7 +114,7 @@ fn a_daemon_goes_on_while_a_program_takes_long_to_begin() {
     assert!(matches!(other.ask(&Request::Conf), Answer::Conf(_)));
     assert_eq!(beginning(&daemon), Some(pid), "it waits no more");
     drop(holder);
-    // The next one begins after it.
+    // The next program begins after the delayed one.
     other.run("echo another", None);
     assert_eq!(other.finish().1, b"another\n");
     let answer = Answer::read(&slow.frame()).expect("an answer");
@@ -133,7 +137,8 @@ fn what_a_program_writes_and_its_status_reach_the_console() {
 fn what_is_typed_reaches_the_program_and_its_end_too() {
     let daemon = Daemon::start();
     let mut console = Console::connect(&daemon);
-    // Far more than the buffers on the way hold, while nobody reads.
+    // Far more bytes than the buffers between console and program hold, while the program does not
+    // read.
     console.run("sleep 0.3; wc -c; echo ended", None);
     let block = [b'x'; 32 * 1024];
     for _ in 0..64 {
@@ -153,7 +158,7 @@ fn a_slow_console_loses_nothing() {
     let mut console = Console::connect(&daemon);
     let script = format!("head -c {BYTES} /dev/zero; echo done >&2");
     console.run(&script, None);
-    // The program is ahead as far as it can be: its process waits for the pipe.
+    // The program is as far ahead as possible: its process waits for the pipe.
     let (status, out, err) = console.finish();
     assert_eq!((status, out.len()), (ExitStatus::Code(0), BYTES));
     assert_eq!(err, b"done\n");
@@ -193,7 +198,7 @@ fn a_process_that_closes_its_terminal_is_not_hung_up() {
     );
     console.run(&script, Some(size));
     wait_for("a closed terminal", || closed.exists().then_some(()));
-    // When the second answer is there, the daemon has seen that the terminal is closed.
+    // When the second reply has come, the daemon has seen that the terminal is closed.
     for _ in 0..2 {
         Console::connect(&daemon).ask(&Request::Ps(None));
     }
@@ -234,7 +239,7 @@ fn what_a_program_leaves_in_its_session_ends_with_it() {
     let daemon = Daemon::start();
     let file = daemon.temp.path().join("pid");
     let mut console = Console::connect(&daemon);
-    // The second one is in a process group of its own.
+    // The second process is in a process group of its own.
     let script = format!(
         "sleep 1000 & set -m; sleep 1000 & echo $! > {}; exit 0",
         file.display()
@@ -304,7 +309,7 @@ fn a_daemon_alone_outlives_any_stop_and_has_a_lease_once_another_one_joins() {
     console.run("echo ready; read -r word; exit 7", None);
     console.wait_output("ready");
     daemon.signal("STOP");
-    // What is tested is that this time passes and ends nothing.
+    // The test is that this time passes and ends nothing, so it has to wait.
     std::thread::sleep(vm_wire::limits::LEASE + vm_wire::limits::LEASE_MARGIN);
     assert!(daemon.process.try_wait().expect("our child").is_none());
     daemon.signal("CONT");
@@ -365,7 +370,7 @@ fn executable(folder: &Path, name: &str, content: &[u8]) -> String {
     file.to_str().expect("a name").to_owned()
 }
 
-/// How a program with these arguments ended at a console of its own, and what it said.
+/// How a program ended at a console of its own, and its output.
 fn outcome(daemon: &Daemon, spawn: Spawn, terminal: Option<WindowSize>) -> (ExitStatus, String) {
     let mut console = Console::connect(daemon);
     let answer = console.ask(&Request::Run { spawn, terminal });
@@ -395,7 +400,7 @@ fn a_text_without_an_interpreter_is_the_shells_and_what_nothing_executes_is_name
     };
     let mut foreign = fs::read(env!("CARGO_BIN_EXE_vmd")).expect("a program");
     foreign[18..20].copy_from_slice(&other.to_le_bytes());
-    // What would be looked for in vain is found before anything is started.
+    // An interpreter that the kernel would look for in vain is detected before anything is started.
     for (name, content, says) in [
         ("gone", &b"#!/no/such/python\n"[..], "\"/no/such/python\""),
         ("lines", b"#!/bin/sh\r\n", "dos2unix"),
@@ -425,8 +430,8 @@ fn a_text_without_an_interpreter_is_the_shells_and_what_nothing_executes_is_name
     }
 }
 
-/// As in a container: the kernel executes programs of s390x by a handler that it has opened already, and
-/// the list of handlers is empty.
+/// The situation in a container: the kernel executes programs of s390x by a handler that it has
+/// opened already, and the list of handlers is empty.
 const HIDDEN_HANDLER: &str = r#"
     handlers=/proc/sys/fs/binfmt_misc
     mount -t binfmt_misc none $handlers &&
@@ -453,7 +458,7 @@ fn a_program_that_the_kernel_executes_by_a_handler_that_is_not_seen_is_executed(
     }
     let temp = tempfile::tempdir().expect("a temporary folder");
     let daemon = Daemon::start_as(temp, |command| apart(&command));
-    // In the byte order of s390x.
+    // The header is in the byte order of s390x.
     let mut head = [0; 64];
     head[..6].copy_from_slice(b"\x7fELF\x02\x02");
     head[16..20].copy_from_slice(&[0, 2, 0, 22]);
@@ -485,7 +490,7 @@ fn companions_of_a_terminal_have_a_name_and_go_with_its_program_also_if_that_nev
     console.type_in(b"\n");
     assert_eq!(console.finish().0, ExitStatus::Code(0));
     wait_for("their end", || (companions(&daemon) == 0).then_some(()));
-    // One argument is longer than the kernel takes.
+    // One argument is longer than the kernel accepts.
     let argument = "x".repeat(200 * 1024);
     let spawn = spawn("/bin/echo", &[&argument]);
     let (status, said) = outcome(&daemon, spawn, Some(size));

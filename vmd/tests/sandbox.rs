@@ -1,4 +1,4 @@
-//! A daemon where a filter refuses system calls, as sandboxes do.
+//! A daemon under a filter that refuses system calls, as in a sandbox.
 
 mod common;
 
@@ -15,7 +15,7 @@ const MEMFD_CREATE: i64 = if cfg!(target_arch = "x86_64") {
 };
 const PIDFD_OPEN: i64 = 434;
 
-/// A daemon to which the kernel refuses that call (EPERM).
+/// A daemon for which the kernel refuses that call (EPERM).
 fn daemon_without(call: i64) -> Daemon {
     let architecture = std::env::consts::ARCH
         .try_into()
@@ -27,7 +27,7 @@ fn daemon_without(call: i64) -> Daemon {
         architecture,
     );
     let program: BpfProgram = filter.and_then(TryInto::try_into).expect("a filter");
-    // It holds for this thread, and for what it starts.
+    // The filter holds for this thread, and for the processes that it starts.
     let started = thread::spawn(move || {
         seccompiler::apply_filter(&program).expect("the kernel takes a filter");
         Daemon::start()

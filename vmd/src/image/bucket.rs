@@ -1,9 +1,10 @@
-//! Checkpoints that were committed are copied to a bucket of an object store, if the store has one.
+//! Copies committed checkpoints to a bucket of an object store, if the store has a bucket.
 //!
-//! A process of its own does it, less urgent than any task: it looks what is in the folder and in the
-//! bucket, and makes them alike ([`vm_bucket::Mirror::push`]). One runs at a time. It is started when
-//! the daemon starts and after each commit; what is committed meanwhile is seen by the one that runs, or
-//! by the next. So one that fails is made good by the next one. Nobody waits for it.
+//! A helper process, the pusher, does the work at a lower priority than any task: it compares the
+//! store's folder with the bucket and uploads the difference ([`vm_bucket::Mirror::push`]). One
+//! pusher runs at a time. The daemon starts a pusher at its own start and after each commit. A
+//! checkpoint that is committed while a pusher runs is copied by that pusher or by the next one. So
+//! the next pusher also makes up for one that has failed. Nothing waits for a pusher.
 //!
 //! ```text
 //! commit -> this thread -> pusher: STORE == HTTPS ==> bucket
@@ -27,19 +28,20 @@ use std::{
 use vm_bucket::{Address, BucketError, Mirror, Pushed, Remote, Tie};
 use vm_store::{Store, name};
 
-/// How its last word begins if all went well.
+/// Prefix of the last output of a pusher that succeeded.
 const DONE: &str = "done ";
-/// Added to its nice value.
+/// Added to the nice value of a pusher.
 const LATER: i32 = 10;
-/// What it says is read up to so many bytes.
+/// Bound on the bytes that are read of a pusher's output.
 const WORDS_MAX: u64 = 64 << 10;
 
-/// The work of a pusher: copies what the store in folder `root` has and its bucket has not.
+/// The work of a pusher: copies the checkpoints that the store in folder `root` has and its bucket
+/// lacks.
 ///
 /// # Errors
-/// Why not all of it is there.
+/// The reason why some checkpoint was not copied.
 pub fn push(root: &Path) -> anyhow::Result<()> {
-    // Where that is not allowed, it is as urgent as others.
+    // If raising the nice value is not allowed, the pusher runs at normal priority.
     let _ = nice(LATER);
     fault::at_carrier("pusher");
     let mirror = Mirror::open(root, None)?.context("the store has no bucket any more")?;
@@ -47,7 +49,7 @@ pub fn push(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What it did, a line for each; nothing if there was nothing to do.
+/// What the pusher has copied, one line for each checkpoint; nothing if there was nothing to copy.
 fn report(pushed: &Pushed) -> String {
     let named = |app, id| format!("{} {id}", name::app(app));
     let copied = pushed.copied.iter();
@@ -60,17 +62,18 @@ fn report(pushed: &Pushed) -> String {
     lines.join("; ")
 }
 
-/// The way to the thread that starts it.
+/// Handle of the thread that starts pushers.
 #[derive(Debug, Clone)]
 pub struct Pusher {
     wanted: SyncSender<()>,
 }
 
 impl Pusher {
-    /// Says that the store in folder `root` has that bucket, and copies what is there.
+    /// Records in the store's folder `root` that the store has this bucket, and starts a first
+    /// pusher.
     ///
     /// # Errors
-    /// When that is no address, or the environment has no credentials, or the folder is not safe.
+    /// When `url` is not an address, the environment has no credentials, or the folder is not safe.
     pub fn start(root: &Path, url: &str, endpoint: Option<&str>) -> anyhow::Result<Pusher> {
         let address = Address::parse(url, endpoint).map_err(BucketError::from)?;
         Remote::new(address.clone())?;
@@ -80,7 +83,8 @@ impl Pusher {
         let pusher = Pusher { wanted };
         pusher.push();
         let place = address.to_string();
-        // It starts processes that end with it: it lives as long as the daemon.
+        // The pusher's parent-death signal belongs to this thread, which lives as long as the
+        // daemon.
         thread::Builder::new()
             .name("bucket".to_owned())
             .spawn(move || work(&root, &place, &wishes))
@@ -88,7 +92,8 @@ impl Pusher {
         Ok(pusher)
     }
 
-    /// Something was committed. If one is wanted already, that one will see it.
+    /// Requests a pusher after a commit. If a pusher is requested already, that one will see the
+    /// commit.
     pub fn push(&self) {
         let _ = self.wanted.try_send(());
     }
@@ -96,7 +101,8 @@ impl Pusher {
 
 fn work(root: &Path, place: &str, wishes: &Receiver<()>) {
     for () in wishes {
-        // Whoever starts a process that cannot begin may find that it was waited for, and panic.
+        // `Command::spawn` may panic if the daemon has already reaped the child that could not
+        // begin.
         let ran = panic::catch_unwind(|| run(root));
         match ran.unwrap_or_else(|_| Err(anyhow::anyhow!("cannot start a process"))) {
             Ok(said) if said.is_empty() => {}
@@ -108,7 +114,8 @@ fn work(root: &Path, place: &str, wishes: &Receiver<()>) {
     }
 }
 
-/// Runs one to its end. Its process is reaped by the daemon, like all that it did not expect.
+/// Runs one pusher to its end. The daemon reaps its process, like all children that it did not
+/// expect.
 fn run(root: &Path) -> anyhow::Result<String> {
     let job = HelperJob::BucketPusher {
         root: root.to_owned(),

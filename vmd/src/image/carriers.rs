@@ -1,20 +1,23 @@
-//! The processes that carry the image of a task, watched: how far they are, whether they make headway,
-//! and what they say when they fail.
+//! Watches the transfer processes, which carry the image of a task: how many bytes they have read,
+//! whether they make progress, and their error messages.
 //!
-//! Nothing in the way of the image itself counts or reports: the kernel counts what the process that
-//! sends it has read.
+//! The path of the image itself counts and reports nothing. The kernel counts how many bytes the
+//! sender has read.
 //!
-//! A process that hangs would hold a task that moves for as long as an image may take to arrive. So
-//! each is looked at every second. One that has something to do (there are bytes for it, or the end of
-//! them) and uses no processor, [`limits::MOVE_STALL_LOOKS`] times in a row, is given up: the move is
-//! taken back, and who asked for it is told. One that waits for bytes is in order, however long. What
-//! one of them does at the target counts for those before it, which wait for it.
+//! A transfer process that hangs would hold a moving task for as long as an image may take to
+//! arrive. So each process is checked every second. A process that has work (bytes to read, or the
+//! end of its input) and uses no processor time in [`limits::MOVE_STALL_LOOKS`] checks in a row is
+//! given up: the move is aborted, and the requester gets an error. A process that waits for bytes
+//! is in order, however long it waits. The work of a process at the target also counts for the
+//! processes before it, which wait for it.
 //!
-//! They are started one after the other, by a thread of its own ([`crate::process::starter`]). One that waits while
-//! none at all is started for as long hangs likewise.
+//! A thread of its own starts the processes, one after the other ([`crate::process::starter`]). A
+//! process that waits to be started also counts as hanging if no process at all is started for as
+//! long.
 //!
-//! The daemon keeps an end of what such a process reads, to see whether there are bytes. It lets go of
-//! it as soon as the process has ended, so that whoever writes there is not left waiting.
+//! The daemon keeps a copy of the end that such a process reads from, to see whether there are
+//! bytes. It closes the copy as soon as the process has ended, so that the writer of the bytes gets
+//! an error instead of waiting for ever.
 
 use crate::{
     image::{images, transfer::Helpers},
@@ -29,46 +32,47 @@ use vm_machine::Time;
 use vm_store::name;
 use vm_wire::{Tid, agreed::ExitStatus, checkpoint::Part, limits};
 
-/// Processes that are looked at in one turn, so that turns stay short.
+/// Bound on the processes that are checked in one turn, so that turns stay short.
 const LOOKS: usize = 16;
 
-/// What a process does for a task that moves.
+/// The job of a transfer process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Sends the image, at the source.
     Sender,
-    /// Writes it into the store, for that application and epoch.
+    /// Writes the image into the store, for a checkpoint: the application and the epoch.
     Writer(Tid, u32),
-    /// Writes that of a task which is suspended alone, under that number.
+    /// Writes the image of a task that is suspended alone; the number is the suspension's.
     Suspender(u64),
-    /// Receives it, at the target.
+    /// Receives the image, at the target.
     Receiver,
     /// Becomes the task, at the target.
     Restorer,
-    /// Brings a part of a checkpoint from one store to another host, under that ticket.
+    /// Takes part in bringing a part of a checkpoint from one store to another host; the number is
+    /// the ticket.
     Part(u64, Hand),
 }
 
-/// What a process does with such a part.
+/// The job of a process that takes part in bringing a part to another host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hand {
-    /// Reads it in the store.
+    /// Reads the part from the store.
     Reads,
-    /// Sends it.
+    /// Sends the part.
     Sends,
-    /// Receives it.
+    /// Receives the part.
     Receives,
-    /// Writes it into the store.
+    /// Writes the part into the store.
     Takes,
 }
 
 impl Role {
-    /// Whether it works where the task is saved.
+    /// Whether the process works on the host where the task is saved.
     fn is_source(self) -> bool {
         matches!(self, Role::Sender | Role::Writer(..) | Role::Suspender(_))
     }
 
-    /// After so many idle looks it hangs.
+    /// Number of idle checks in a row after which the process counts as hanging.
     fn patience(self) -> u32 {
         match self {
             Role::Receiver | Role::Restorer => limits::MOVE_STALL_LOOKS,
@@ -76,7 +80,7 @@ impl Role {
         }
     }
 
-    /// For people.
+    /// The role as text for people.
     fn name(self) -> &'static str {
         match self {
             Role::Sender => "the process that sends its image",
@@ -91,37 +95,38 @@ impl Role {
     }
 }
 
-/// What is to be known of such a process.
+/// A report about a transfer process.
 #[derive(Debug, PartialEq, Eq)]
 pub enum News {
-    /// The sender has read so many bytes of a task's image.
+    /// The sender has read this number of bytes of a task's image.
     Read(Tid, u64),
     /// The sender has ended.
     SentAll(Tid),
-    /// The writer has: the image is in the store.
+    /// The writer has ended: the image is in the store.
     Stored(Tid, u32, Part),
-    /// Likewise, of a task that is suspended, under that number.
+    /// The writer of a suspended task's image has ended: the image is in the store. The number is
+    /// the suspension's.
     Suspended(Tid, u64, Part),
-    /// A part was sent to another host, or why not.
+    /// A part was sent to another host, or the reason why not.
     PartSent(u64, Result<(), String>),
-    /// A part of another host is in the store, or why not.
+    /// A part of another host is in the store, or the reason why not.
     CopyTaken(u64, Result<(), String>),
-    /// It failed, or was given up.
+    /// A transfer process failed, or was given up.
     Failed(Failure),
 }
 
-/// A process of whose failure somebody has to know.
+/// The failure of a transfer process that is still needed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// For whom it worked.
+    /// The task whose image the process carries.
     pub tid: Tid,
-    /// What it did.
+    /// The job of the process.
     pub role: Role,
     /// What failed and why, for people.
     pub text: String,
 }
 
-/// Whether a process makes headway, as one look after the other tells.
+/// The progress of a process, from one check to the next.
 #[derive(Debug, Default)]
 struct Headway {
     work: Option<u64>,
@@ -129,8 +134,9 @@ struct Headway {
 }
 
 impl Headway {
-    /// One more look. `work` grows whenever the process does something; nothing if it cannot be known.
-    /// Returns how many looks in a row it has done nothing, with something to do.
+    /// Adds one check. `work` grows whenever the process does something; none if it cannot be
+    /// determined. Returns the number of checks in a row in which the process had work and did
+    /// nothing.
     fn look(&mut self, work: Option<u64>, busy: bool) -> u32 {
         let hangs = busy && work.is_some() && work == self.work;
         self.idle = if hangs { self.idle + 1 } else { 0 };
@@ -144,33 +150,34 @@ struct Carrier {
     number: u64,
     tid: Tid,
     role: Role,
-    /// None until it is started.
+    /// None until the process is started.
     pid: Option<Pid>,
-    /// What it reads, if it is to be watched.
+    /// The input of the process, if it is to be watched.
     input: Option<OwnedFd>,
-    /// Where it says why it fails, if nobody else reads that.
+    /// The pipe with the process's error messages, if this table reads them.
     words: Option<OwnedFd>,
     headway: Headway,
-    /// Whether its failure is anybody's matter still.
+    /// Whether a failure of the process is still to be reported.
     matters: bool,
     due: Time,
 }
 
-/// All of them.
+/// The transfer processes of this daemon.
 #[derive(Debug, Default)]
 pub struct Carriers {
     table: Vec<Carrier>,
-    /// The number of the last one.
+    /// Number of the process that was added last.
     last: u64,
-    /// The numbers of those that are to be started, in order.
+    /// Numbers of the processes that wait to be started, in order.
     starting: VecDeque<u64>,
-    /// So many were started, or could not be.
+    /// Count of the processes that were started, or failed to start.
     answers: u64,
 }
 
 impl Carriers {
-    /// Has one more started, which reads `input`, if it is to be watched, and says on its standard error
-    /// why it fails. It takes the place of an earlier one of that task.
+    /// Has a process started. It reads `input`, if its progress is to be watched, and writes its
+    /// error messages to standard error. It replaces an earlier process with the same role for that
+    /// task.
     pub fn start(
         &mut self,
         (tid, role): (Tid, Role),
@@ -184,7 +191,7 @@ impl Carriers {
         helpers.start(command);
     }
 
-    /// One more that was started by others, who hear what it says.
+    /// Watches a process that another module has started. That module reads its error messages.
     pub fn watch(&mut self, tid: Tid, role: Role, pid: Pid, input: OwnedFd, now: Time) {
         let number = self.add(tid, role, Some(input), now);
         self.begun(number, pid, None);
@@ -207,7 +214,7 @@ impl Carriers {
         self.last
     }
 
-    /// Takes in which were started, or cannot be. Returns nothing if there was none.
+    /// Takes the results of the starter thread. Returns none if there was no result.
     pub fn take_started(&mut self, helpers: &mut Helpers) -> Option<Vec<News>> {
         let mut news = None;
         while let Some(answer) = helpers.answer() {
@@ -223,7 +230,7 @@ impl Carriers {
         news
     }
 
-    /// One was started. It ends at once if it is of no use any more.
+    /// Records that a process was started. If the process is no longer needed, it is killed.
     fn begun(&mut self, number: u64, pid: Pid, words: Option<OwnedFd>) {
         let mut table = self.table.iter_mut();
         let carrier = table.find(|carrier| carrier.number == number);
@@ -237,7 +244,7 @@ impl Carriers {
         }
     }
 
-    /// One cannot be started.
+    /// Records that a process cannot be started.
     fn not_begun(&mut self, number: u64, error: &io::Error) -> Vec<News> {
         let mut table = self.table.iter();
         match table.position(|carrier| carrier.number == number) {
@@ -249,7 +256,7 @@ impl Carriers {
         }
     }
 
-    /// What that ticket was to bring is of no use any more.
+    /// Ends the processes that bring the part with this ticket.
     pub fn cancel_part(&mut self, ticket: u64) {
         self.drop_all(
             Tid::NONE,
@@ -257,17 +264,19 @@ impl Carriers {
         );
     }
 
-    /// At the source, what is still to be sent is of no use. Whoever writes it is not left waiting.
+    /// At the source: ends the processes of an image that is no longer needed. The task that writes
+    /// the image gets an error instead of waiting.
     pub fn cancel(&mut self, tid: Tid) {
         self.drop_all(tid, Role::is_source);
     }
 
-    /// At the target, the task is not awaited any more.
+    /// At the target: ends the processes of a task that is no longer expected.
     pub fn forget(&mut self, tid: Tid) {
         self.drop_all(tid, |role| !role.is_source());
     }
 
-    /// At the target, the image is whole. Who received it has but to end.
+    /// At the target: the image was received whole. A failure of the receiver is not reported from
+    /// now on.
     pub fn arrived(&mut self, tid: Tid) {
         self.table
             .retain(|carrier| (carrier.tid, carrier.role) != (tid, Role::Restorer));
@@ -276,7 +285,8 @@ impl Carriers {
         }
     }
 
-    /// They are ended and nobody's matter. Who becomes a task is ended by who ends tasks.
+    /// Kills the processes and drops their reports. The restorer is not killed here: the process of
+    /// a task is ended by `Processes`.
     fn drop_all(&mut self, tid: Tid, of: impl Fn(Role) -> bool) {
         self.table.retain_mut(|carrier| {
             if carrier.tid != tid || !of(carrier.role) {
@@ -288,7 +298,7 @@ impl Carriers {
         });
     }
 
-    /// A child of this daemon, perhaps one of these, has ended.
+    /// Handles the end of a child of this daemon, which may be a transfer process.
     pub fn ended(&mut self, pid: Pid, status: ExitStatus) -> Vec<News> {
         let mut table = self.table.iter();
         let Some(place) = table.position(|carrier| carrier.pid == Some(pid)) else {
@@ -305,7 +315,7 @@ impl Carriers {
             return Vec::from_iter(carrier.matters.then_some(stored));
         }
         if let Role::Suspender(number) = carrier.role
-            // What it is called the daemon knows.
+            // The caller knows the name of the image.
             && let Some(part) = images::receipt(String::new(), &said).filter(|_| well)
         {
             let news = News::Suspended(carrier.tid, number, part);
@@ -322,7 +332,7 @@ impl Carriers {
         self.over(&carrier, result)
     }
 
-    /// One that is not in the table any more has done its work, or why not.
+    /// Handles the end of a process that was removed from the table.
     fn over(&mut self, carrier: &Carrier, result: Result<(), String>) -> Vec<News> {
         if let Role::Part(ticket, hand) = carrier.role {
             let result = result.map_err(|why| format!("{} {why}", carrier.role.name()));
@@ -343,8 +353,9 @@ impl Carriers {
         news
     }
 
-    /// One of those that bring a part has ended. The first one that fails says why; all is well at the
-    /// source when none is left, and at the target when it is in the store.
+    /// Handles the end of a process that took part in bringing a part. The first failure is
+    /// reported. The source reports success when no process of the ticket is left; the target
+    /// reports it when the part is in the store.
     fn part_ended(&mut self, ticket: u64, hand: Hand, result: Result<(), String>) -> Option<News> {
         if result.is_err() {
             self.cancel_part(ticket);
@@ -360,12 +371,12 @@ impl Carriers {
         }
     }
 
-    /// When the next look is due.
+    /// The time of the next check.
     pub fn deadline(&self) -> Option<Time> {
         self.table.iter().map(|carrier| carrier.due).min()
     }
 
-    /// Looks at those that are due. Those that hang are ended.
+    /// Checks the processes that are due. Processes that hang are killed.
     pub fn tick(&mut self, now: Time) -> Vec<News> {
         let due = self.table.iter().enumerate();
         let mut due: Vec<usize> = due
@@ -373,12 +384,14 @@ impl Carriers {
             .map(|(place, _)| place)
             .take(LOOKS)
             .collect();
-        // Who waits for one that hangs looks as if it hung itself: the one at the end says so first.
+        // A process that waits for a hanging one also looks as if it hung. So the restorer, which
+        // is the last, is checked first.
         due.sort_by_key(|place| self.table[*place].role != Role::Restorer);
         let mut news = Vec::new();
         for place in due {
             let after = self.work_after(place);
-            // One that waits for its turn gets nearer to it with each that is started.
+            // A process that waits to be started makes progress with each process that is started
+            // before it.
             let before = self.answers;
             let carrier = &mut self.table[place];
             carrier.due = now + limits::MOVE_LOOK;
@@ -409,7 +422,7 @@ impl Carriers {
         news
     }
 
-    /// What was done by that to which the one in `place` hands on its bytes, if that is here.
+    /// The work of the local process that reads the output of the process in `place`.
     fn work_after(&self, place: usize) -> u64 {
         let Carrier { tid, role, .. } = self.table[place];
         let mut carriers = self.table.iter();
@@ -430,7 +443,7 @@ impl Carrier {
         })
     }
 
-    /// It was not waited for, so its number means nobody else.
+    /// The process was not waited for, so its number still refers to it.
     fn kill(&self) {
         if let Some(pid) = self.pid
             && self.role != Role::Restorer
@@ -440,7 +453,8 @@ impl Carrier {
     }
 }
 
-/// Time that the threads of a process have run, in nanoseconds; nothing where the system does not say.
+/// Processor time that the threads of a process have used, in nanoseconds; none if the system does
+/// not report it.
 fn work(pid: Pid) -> Option<u64> {
     let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
     let ran = threads.flatten().filter_map(|thread| {
@@ -450,14 +464,14 @@ fn work(pid: Pid) -> Option<u64> {
     Some(ran.sum()).filter(|ran| *ran > 0)
 }
 
-/// What a process has read so far; nothing of one that is just ending.
+/// Bytes that a process has read so far; none for a process that is ending.
 fn bytes_read(pid: Pid) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("rchar:"))?;
     line.trim().parse().ok()
 }
 
-/// What is to be read there now, in one line, without the name of the program.
+/// The text that can be read from the pipe now, as one line, without the name of the program.
 fn read_words(from: &OwnedFd) -> String {
     let mut bytes = [0; limits::MOVE_WORDS_MAX];
     if !is_readable(from) {

@@ -1,25 +1,27 @@
-//! The way of images into the store: for each a process of its own, so that no turn of the daemon
-//! waits for a disk.
+//! Writes images into the store and reads them from it, each in a helper process, so that no turn
+//! of the daemon waits for a disk.
 //!
 //! ```text
 //! task -> pipe -> writer -> STORE/APPLICATION/CHECKPOINT/TASK.image
 //! ```
 //!
-//! In place of the pipe there may be memory ([`crate::image::memory`]), in which a writer finds all of it.
+//! The pipe may be replaced by memory ([`crate::image::memory`]), in which the writer finds the
+//! whole image.
 //!
-//! The writer stores all of it, or what differs from an earlier image of the task. It hashes it, syncs
-//! what it wrote and says, as its last word, how long the image is, what its hash is, and how much of
-//! it is stored. That is the receipt by which the daemon knows that it is whole. The commit of a
-//! checkpoint is made by the thread for jobs ([`crate::event_loop::jobs`]), which reads manifests, too.
+//! The writer stores the whole image, or only the blocks that differ from an earlier image of the
+//! task. It hashes the image, syncs the file, and writes a receipt as its last output: the length
+//! of the image, its hash, and how many bytes of it are stored. By the receipt the daemon knows
+//! that the image is stored whole. The thread for jobs commits checkpoints
+//! ([`crate::event_loop::jobs`]); it also reads manifests.
 //!
-//! The way back is that of a task that was moved, with a reader in the place of the receiver:
+//! A restore works like a move, with a reader in the place of the receiver:
 //!
 //! ```text
 //! STORE/APPLICATION/CHECKPOINT/TASK.image -> reader -> pipe -> restorer
 //! ```
 //!
-//! Where each host has a store of its own, the file of each image goes to a second host, too, and an
-//! image that is brought back elsewhere goes there, by the way of images from host to host
+//! If each host has a store of its own, the file of each image also goes to a second host. An image
+//! that is restored on another host goes there as an image that moves from host to host
 //! ([`crate::image::transfer`]):
 //!
 //! ```text
@@ -27,8 +29,9 @@
 //!                                                                         -> restorer
 //! ```
 //!
-//! The reader verifies what it reads, and hands on the last bytes of an image only when all of it has
-//! proved whole. An image has its end there, so no process stands that was made of a damaged one.
+//! The reader verifies the bytes that it reads, and passes on the last bytes of an image only when
+//! the whole image was verified. The end of the image is in those bytes, so no process is ever made
+//! from a damaged image.
 
 use crate::{
     fault,
@@ -53,16 +56,16 @@ use vm_image::image_memory;
 use vm_store::{Base, CheckpointId, ImageWriter, PartReader, Store, StoreError, limits::BUFFER};
 use vm_wire::{Tid, checkpoint::Part, portable::EndSeen};
 
-/// Added to the nice value of a writer: it goes on beside the tasks whose copies it writes, and gets a
-/// quarter of the time that one of them gets, where processors are short.
+/// Added to the nice value of a writer. The writer runs beside the tasks whose copies it stores; if
+/// processors are short, it gets a quarter of the time of a task.
 pub(crate) const LATER: i32 = 5;
-/// How its last word begins.
+/// Prefix of a writer's receipt.
 const RECEIPT: &str = "stored ";
 
-/// The work of a reader: writes a part, or the image that it holds, to standard output.
+/// The work of a reader: writes a part, or the image in the part, to standard output.
 ///
 /// # Errors
-/// Why not all of it was written.
+/// The reason why not everything was written.
 pub fn read(job: &ReaderJob) -> anyhow::Result<()> {
     let store = Store::open(&job.root)?;
     let (app, id) = (job.checkpoint.app, job.checkpoint.id());
@@ -79,7 +82,7 @@ pub fn read(job: &ReaderJob) -> anyhow::Result<()> {
 pub(crate) fn hand_out(image: PartReader) -> anyhow::Result<()> {
     fault::at_carrier("reader");
     match hand_on(image, io::stdout().as_fd().try_clone_to_owned()?) {
-        // Who reads it has ended, and is asked why.
+        // The process that reads the pipe has ended, and reports the reason itself.
         Err(error) if error.downcast_ref() == Some(&Errno::PIPE) => Ok(()),
         passed => passed,
     }
@@ -88,7 +91,7 @@ pub(crate) fn hand_out(image: PartReader) -> anyhow::Result<()> {
 /// The work of a taker: stores a copy of a part of another host.
 ///
 /// # Errors
-/// Why it is not stored.
+/// The reason why the part was not stored.
 pub fn take(job: &TakerJob) -> anyhow::Result<()> {
     let store = Store::open(&job.store.root)?.of_host(&job.store.host);
     let store = store.within(job.store.quota);
@@ -97,7 +100,7 @@ pub fn take(job: &TakerJob) -> anyhow::Result<()> {
     Ok(writer.take_copy(&job.part, &mut io::stdin().lock(), None)?)
 }
 
-/// Writes an image to a pipe; its end only if all of it is whole.
+/// Writes an image to a pipe. The end of the image is written only if the whole image was verified.
 fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
     let mut pipe = Lender::new(pipe, BUFFER)?;
     loop {
@@ -110,7 +113,8 @@ fn hand_on(mut image: PartReader, pipe: OwnedFd) -> anyhow::Result<()> {
     }
 }
 
-/// All of a part but its name, in words: that of the host comes last and may have spaces.
+/// The facts of a part except its name, as words. The host's name comes last, because it may have
+/// spaces.
 fn facts(part: &Part) -> String {
     let hash = u128::from_le_bytes(part.hash);
     let base = part.base.map_or("-".to_owned(), |base| {
@@ -122,7 +126,7 @@ fn facts(part: &Part) -> String {
     format!("{bytes} {hash:032x} {stored} {base} {place}")
 }
 
-/// A length, and that of a compressed file.
+/// A length and the length of the compressed file, as one word.
 fn length(bytes: u64, packed: Option<u64>) -> String {
     let packed = packed.map(|packed| format!("/{packed}"));
     format!("{bytes}{}", packed.unwrap_or_default())
@@ -169,9 +173,9 @@ fn parse_facts(name: String, words: &str) -> Option<Part> {
 /// The work of a writer: stores the image that is standard input.
 ///
 /// # Errors
-/// Why it is not stored.
+/// The reason why the image was not stored.
 pub fn write(job: &WriterJob) -> anyhow::Result<()> {
-    // Where that is not allowed, it is as urgent as others.
+    // If raising the nice value is not allowed, the writer runs at normal priority.
     let _ = nice(LATER);
     let (form, host) = (&job.form, &job.store.host);
     let mut store = Store::open(&job.store.root)?
@@ -192,7 +196,8 @@ pub fn write(job: &WriterJob) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has what a task writes to standard input, through a pipe, copied from there; all of it has to come.
+/// Has `copy` store the image that a task writes to standard input through a pipe, and checks that
+/// the image came whole.
 pub(crate) fn take_in(
     copy: impl FnOnce(&mut Passed<StdinLock<'static>>) -> Result<u64, StoreError>,
 ) -> anyhow::Result<()> {
@@ -200,7 +205,8 @@ pub(crate) fn take_in(
     pass(io::stdin().lock(), copy)
 }
 
-/// Has all that a task has written copied from there.
+/// Has `copy` store everything that a task has written to `source`, and checks that the image is
+/// whole.
 fn pass<R>(
     source: R,
     copy: impl FnOnce(&mut Passed<R>) -> Result<u64, StoreError>,
@@ -211,13 +217,13 @@ fn pass<R>(
     source.seen.ensure_whole(bytes)
 }
 
-/// Stores what a task has written into the memory that is standard input: so many bytes.
+/// Stores the first `bytes` bytes of the memory that is standard input.
 fn take_out(bytes: u64, image: &mut ImageWriter) -> anyhow::Result<()> {
     fault::at_carrier("writer");
     #[cfg(target_arch = "x86_64")]
     {
-        // SAFETY: the task has said that it is written, and the daemon has it written into again only
-        // when this process has ended.
+        // SAFETY: the task has reported that the image is written, and the daemon lets the memory
+        // be written again only after this process has ended.
         let written = unsafe { image_memory::Written::of(io::stdin().as_fd(), bytes) };
         if let Some(written) = written.context("looking at the memory that has it")? {
             let mut seen = Seen::default();
@@ -229,12 +235,12 @@ fn take_out(bytes: u64, image: &mut ImageWriter) -> anyhow::Result<()> {
     pass(io::stdin().lock().take(bytes), |source| image.copy(source))
 }
 
-/// The last word of a writer.
+/// Writes the receipt of a writer.
 pub(crate) fn acknowledge(part: &Part) {
     eprintln!("{RECEIPT}{}", facts(part));
 }
 
-/// Passes on what a task writes, and looks whether all of it came.
+/// Passes on the bytes that a task writes, and checks whether all of the image came.
 pub(crate) struct Passed<R> {
     source: R,
     seen: Seen,
@@ -248,7 +254,7 @@ impl<R: Read> Read for Passed<R> {
     }
 }
 
-/// What a task has written: an image or a portable state.
+/// What the bytes have shown so far: an image or a portable state.
 #[derive(Default)]
 struct Seen {
     #[cfg(target_arch = "x86_64")]
@@ -263,7 +269,7 @@ impl Seen {
         self.state.passed(bytes);
     }
 
-    /// It has its end, after so many bytes.
+    /// Checks that the image has its end after this number of bytes.
     fn ensure_whole(&self, bytes: u64) -> anyhow::Result<()> {
         let is_whole = self.state.is_whole();
         #[cfg(target_arch = "x86_64")]
@@ -276,13 +282,13 @@ impl Seen {
     }
 }
 
-/// What the last word of a writer says of the image of that name.
+/// Reads the receipt in a writer's output; `name` is the name of the image.
 pub fn receipt(name: String, said: &str) -> Option<Part> {
     parse_facts(name, said.trim().strip_prefix(RECEIPT)?)
 }
 
 impl StoreLocation {
-    /// The store, as a helper that writes to it is told.
+    /// The store, as part of the job of a helper process that writes to it.
     pub fn job(&self) -> StoreJob {
         StoreJob {
             root: self.root.clone(),
@@ -291,8 +297,8 @@ impl StoreLocation {
         }
     }
 
-    /// The process that writes what comes out of `image`: all of a pipe, or so many bytes of
-    /// memory.
+    /// The process that stores the image from `image`: all bytes of a pipe, or the given number of
+    /// bytes of memory.
     pub fn writer(
         &self,
         (app, id): (Tid, CheckpointId),
@@ -337,7 +343,7 @@ impl StoreLocation {
         command("reader", &job, Stdio::null(), out.into())
     }
 
-    /// The process that writes what comes out of `file` as a copy of an image of another host.
+    /// The process that stores the bytes from `file` as a copy of another host's part.
     pub fn taker(&self, (app, id): (Tid, CheckpointId), image: &Part, file: OwnedFd) -> Command {
         let job = HelperJob::StoreTaker(TakerJob {
             store: self.job(),
@@ -348,7 +354,7 @@ impl StoreLocation {
     }
 }
 
-/// A helper that works with the store's folder, between two files.
+/// A helper process that works with the store's folder, between two files.
 pub fn command(point: &str, job: &HelperJob, stdin: Stdio, stdout: Stdio) -> Command {
     let mut command = helper::tied_command(job);
     fault::pass_on(&mut command, point);
@@ -364,7 +370,7 @@ mod tests {
 
     const APP: Tid = Tid(1 << 40 | 1 << 24 | 1);
 
-    /// What the reader of an image writes, and what it says if that is not all.
+    /// The output of the reader of an image, and its error if the output is not complete.
     fn handed_on(store: &Store, image: &Part) -> (Vec<u8>, Result<(), String>) {
         let reader = store.open_part(APP, CheckpointId::new(0, 1), image);
         let reader = reader.expect("its length");

@@ -1,9 +1,9 @@
-//! Memory that is lent to a pipe: what it holds is handed to the reader without being copied into
-//! the pipe first.
+//! A ring of memory that is lent to a pipe: the reader of the pipe gets the bytes without a copy
+//! into the pipe.
 //!
-//! A pipe holds no more bytes than its capacity. So once that many were lent after a piece of
-//! memory, its reader has taken that piece, and its place may be used again: the memory here is a
-//! ring of that size and some pieces.
+//! A pipe holds no more bytes than its capacity. So once that number of bytes was lent after a
+//! piece of memory, the reader has taken that piece, and the piece may be written again. The ring
+//! therefore has the pipe's capacity and a few pieces.
 
 use anyhow::Context as _;
 use rustix::{
@@ -16,19 +16,19 @@ use rustix::{
 pub struct Lender {
     pipe: OwnedFd,
     ring: Vec<u8>,
-    /// What follows is free.
+    /// Offset of the first free byte.
     end: usize,
-    /// From here to the end is filled, and not lent yet.
+    /// Bytes from `start` to `end` are filled, and not lent yet.
     start: usize,
-    /// Bytes of one piece at most.
+    /// Bound on the bytes of one piece.
     piece: usize,
 }
 
 impl Lender {
-    /// Lends to that pipe, in pieces of so many bytes at most.
+    /// A ring for `pipe`, in pieces of at most `piece` bytes.
     ///
     /// # Errors
-    /// It is no pipe.
+    /// When the descriptor is not a pipe.
     pub fn new(pipe: OwnedFd, piece: usize) -> anyhow::Result<Lender> {
         let capacity = fcntl_getpipe_size(&pipe).context("looking at the pipe")?;
         Ok(Lender {
@@ -40,8 +40,8 @@ impl Lender {
         })
     }
 
-    /// Room for one piece. If that is elsewhere than the last one was, `ahead` bytes of that, which
-    /// were not said to be filled, are at its beginning too.
+    /// Returns room for one piece. If the room is at the beginning of the ring again, it begins
+    /// with the `ahead` bytes that were written behind the filled ones of the former room.
     ///
     /// # Errors
     /// As for [`Lender::lend`].
@@ -57,21 +57,21 @@ impl Lender {
         Ok(&mut self.ring[self.end..self.end + self.piece])
     }
 
-    /// So many bytes at the beginning of that room are filled.
+    /// Marks `count` bytes at the beginning of the room as filled.
     pub fn filled(&mut self, count: usize) {
         self.end += count;
     }
 
-    /// Hands on all that was filled.
+    /// Lends all filled bytes to the pipe.
     ///
     /// # Errors
     /// The reader has gone.
     pub fn lend(&mut self) -> anyhow::Result<()> {
         while self.start < self.end {
             let slices = [IoSliceRaw::from_slice(&self.ring[self.start..self.end])];
-            // SAFETY: the memory lives as long as this process, or is dropped when nothing more is
-            // said over the pipe; its pages are changed only when as much was lent after them as the
-            // pipe holds, so that they were read.
+            // SAFETY: the memory lives as long as this process, or is dropped after the last bytes
+            // went through the pipe. A page is changed only after as many bytes as the pipe holds
+            // were lent behind it, so the reader has taken it.
             match unsafe { vmsplice(&self.pipe, &slices, SpliceFlags::empty()) } {
                 Ok(count) => self.start += count,
                 Err(Errno::INTR) => {}

@@ -1,19 +1,19 @@
-//! Memory that tasks which stand write their images into, for the time of a copy, so that they can go
-//! on: the writer stores what is in there afterwards.
+//! Memory into which frozen tasks write their images, so that the tasks resume before the images
+//! are on a disk: a writer stores the content of the memory afterwards.
 //!
 //! ```text
 //! task -> memory -> writer -> STORE/APPLICATION/CHECKPOINT/TASK.image
 //! ```
 //!
-//! Fresh memory costs many times what memory costs that is there: where the host is a virtual machine,
-//! the computer below may have to find it first. So a task's memory is kept for its next image, but for
-//! no longer than [`limits::IMAGE_MEMORY_TIME`], and only as long as the task is here. What the next
-//! image may need more is found between the two, in a thread, as memory is given back there: both take
-//! longer than a turn of the event loop may.
+//! Fresh memory costs many times what present memory costs: on a virtual machine, the computer
+//! below may have to find it first. So the memory of a task's image is kept for the next image, but
+//! for no longer than [`limits::IMAGE_MEMORY_TIME`], and only as long as the task is on this host.
+//! A thread allocates, between two images, the additional memory that the next image may need. The
+//! thread also frees memory. Both take longer than a turn of the event loop may.
 //!
-//! No more of it is taken than half of what the host and its control groups have to spare
-//! ([`crate::process::spare`]); a task that gets none has a copy write, or writes into a pipe, at the speed of the
-//! store.
+//! The images take at most half of the memory that the host and its control groups have to spare
+//! ([`crate::process::spare`]). If a task gets no memory, a copy of it writes the image, or the
+//! task itself writes into a pipe, at the speed of the store.
 
 use crate::{image::images::LATER, process::spare};
 use rustix::{
@@ -32,57 +32,58 @@ use vm_image::image_memory;
 use vm_machine::Time;
 use vm_wire::{Tid, limits};
 
-/// One part of so many is what a task may grow by until its next image, without having that wait.
+/// A task may grow by one part in this number until its next image without a wait for memory.
 const GROWTH: u64 = 16;
-/// What may wait for the thread. Beyond that memory is given back in the event loop, and none is found.
+/// Bound on the work that waits for the thread. Beyond it, memory is freed in the event loop, and
+/// none is allocated in advance.
 const QUEUE: usize = 8_192;
 
-/// The memory of all tasks of this host.
+/// The image memory of all tasks of this host.
 #[derive(Debug, Default)]
 pub struct Memories {
     of: HashMap<Tid, Memory>,
-    /// The way to the thread, once there was something for it.
+    /// The queue of the thread; none until there was work for it.
     thread: Option<SyncSender<Work>>,
-    /// When it is looked at what is kept for too long.
+    /// When memory that was kept for too long is looked for.
     due: Option<Time>,
 }
 
 #[derive(Debug)]
 struct Memory {
-    /// A file without a name. It is shared with whoever writes or reads: so is the place in it.
+    /// A file without a name. Its offset is shared with the processes that write or read it.
     file: OwnedFd,
-    /// What an image may need.
+    /// Bytes that the next image may need.
     bytes: u64,
-    /// Of that, what may not be there yet.
+    /// Bytes of those that may not be allocated yet.
     fresh: u64,
     state: State,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// An image is written into it, or read out of it.
+    /// A task writes an image into the memory, or a writer reads it.
     Busy,
-    /// It is kept since then.
+    /// The memory is kept for the next image since this time.
     Kept(Time),
 }
 
-/// What the thread does.
+/// Work for the thread.
 #[derive(Debug)]
 enum Work {
-    /// Gives memory back.
+    /// Frees the memory.
     Free(OwnedFd),
-    /// Finds what a file of so many bytes needs and has not.
+    /// Allocates the memory that the file lacks to have this number of bytes.
     MakeRoom(OwnedFd, u64),
 }
 
 impl Memories {
-    /// Memory for the image of a task of so many bytes, if there is room: an open file, at its
-    /// beginning.
+    /// Memory for the image of a task of `bytes` bytes, if there is room: an open file whose offset
+    /// is 0.
     pub fn open(&mut self, tid: Tid, bytes: u64, now: Time) -> Option<OwnedFd> {
         let kept = self.take_kept(tid);
         let spare = spare::room()?.least();
         let enough = match kept {
-            // What is kept is given back where others may soon need it.
+            // Kept memory is freed if other processes may soon need it.
             Some(_) => bytes <= spare,
             None => self.has_room(bytes, spare),
         };
@@ -103,15 +104,15 @@ impl Memories {
         Some(written)
     }
 
-    /// A task of so many bytes will write its next image into memory: it is found meanwhile, if there is
-    /// room.
+    /// Allocates memory for the next image of a task of `bytes` bytes, if there is room.
     pub fn prepare(&mut self, tid: Tid, bytes: u64, now: Time) {
         if self.open(tid, bytes, now).is_some() {
             self.keep(tid, now);
         }
     }
 
-    /// What is kept for a task, as new. What somebody may still read or write is not used again.
+    /// Takes the memory that is kept for a task, with its offset at 0. Memory that a process may
+    /// still read or write is not used again.
     fn take_kept(&mut self, tid: Tid) -> Option<Memory> {
         let memory = self.of.remove(&tid)?;
         if matches!(memory.state, State::Kept(_)) && seek(&memory.file, SeekFrom::Start(0)).is_ok()
@@ -122,17 +123,18 @@ impl Memories {
         None
     }
 
-    /// Whether so many bytes may be taken yet, if the host has so many to spare. What others were given
-    /// and have not touched it still has.
+    /// Whether `bytes` bytes may be taken if the host has `spare` bytes to spare. Memory that was
+    /// given to other tasks and is not allocated yet still counts as spare at the host, so it is
+    /// subtracted.
     fn has_room(&self, bytes: u64, spare: u64) -> bool {
         let fresh = self.of.values().map(|memory| memory.fresh);
         fresh.sum::<u64>().saturating_add(bytes) <= spare / 2
     }
 
-    /// The image of a task is written: what the writer is to read, and how many bytes of that.
+    /// The file for the writer of a task's image, and the length of the image.
     ///
     /// # Errors
-    /// There is no such memory, or what the system says.
+    /// `NotFound` if the task has no image memory, or the error of the system call.
     pub fn written(&mut self, tid: Tid) -> io::Result<(OwnedFd, Option<u64>)> {
         let memory = self.of.get(&tid).ok_or(io::ErrorKind::NotFound)?;
         let bytes = seek(&memory.file, SeekFrom::Current(0))?;
@@ -140,7 +142,7 @@ impl Memories {
         Ok((memory.file.try_clone()?, Some(bytes)))
     }
 
-    /// The image of a task was stored: its memory is kept for the next one.
+    /// Keeps the memory of an image that was stored, for the next image.
     pub fn stored(&mut self, tid: Tid, now: Time) {
         if let Some(memory) = self.of.get_mut(&tid) {
             memory.fresh = 0;
@@ -148,7 +150,7 @@ impl Memories {
         }
     }
 
-    /// Keeps the memory of a task, and has found what it lacks.
+    /// Keeps the memory of a task, and has the memory that it lacks allocated.
     fn keep(&mut self, tid: Tid, now: Time) {
         let Some(memory) = self.of.get_mut(&tid) else {
             return;
@@ -158,12 +160,12 @@ impl Memories {
         if lacks_room(&memory.file, bytes)
             && let Ok(file) = memory.file.try_clone()
         {
-            // Without it the next image takes longer. It may have grown by then.
+            // Without this the next image takes longer. The task may have grown by then.
             self.aside(Work::MakeRoom(file, bytes + bytes / GROWTH));
         }
     }
 
-    /// The image of a task is of no use any more; somebody may still be reading or writing it.
+    /// Drops the memory of an image that is no longer needed. A process may still read or write it.
     pub fn drop_busy(&mut self, tid: Tid) {
         let busy = |memory: &Memory| memory.state == State::Busy;
         if self.of.get(&tid).is_some_and(busy) {
@@ -172,12 +174,12 @@ impl Memories {
         }
     }
 
-    /// When [`Memories::tick`] has something to do.
+    /// When [`Memories::tick`] has work.
     pub fn deadline(&self) -> Option<Time> {
         self.due
     }
 
-    /// Frees what was kept for too long, or for a task that is not here any more.
+    /// Frees memory that was kept for too long, or whose task is no longer on this host.
     pub fn tick(&mut self, now: Time, is_here: impl Fn(Tid) -> bool) {
         if self.due.is_none_or(|due| now < due) {
             return;
@@ -186,7 +188,7 @@ impl Memories {
             State::Kept(since) => now >= since + limits::IMAGE_MEMORY_TIME,
             State::Busy => false,
         };
-        // Whoever still reads what is left of a task that has ended has it open.
+        // A writer that still reads the image of an ended task has the file open itself.
         let old = |tid: &Tid, memory: &mut Memory| long(memory) || !is_here(*tid);
         let old = self.of.extract_if(old).map(|(_, memory)| memory.file);
         let old: Vec<OwnedFd> = old.collect();
@@ -200,7 +202,7 @@ impl Memories {
         }
     }
 
-    /// Has the thread do that, if it can.
+    /// Gives the work to the thread, if there is room in its queue.
     fn aside(&mut self, work: Work) {
         if self.thread.is_none() {
             let (queue, works) = sync_channel(QUEUE);
@@ -211,14 +213,14 @@ impl Memories {
             }
         }
         if let Some(thread) = &self.thread {
-            // What it does not take is dropped here.
+            // A file that does not fit into the queue is closed here.
             let _ = thread.try_send(work);
         }
     }
 }
 
 impl Memory {
-    /// None of it is there yet.
+    /// Memory of which no byte is allocated yet.
     fn new(bytes: u64) -> io::Result<Self> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create("vm-image", flags).map_err(|error| {
@@ -235,9 +237,10 @@ impl Memory {
     }
 }
 
-/// The thread: until the daemon ends.
+/// The body of the thread. It runs until the daemon ends.
 fn serve(works: &Receiver<Work>) {
-    // Where that is not allowed, it is as urgent as others. It counts for this thread alone.
+    // If raising the nice value is not allowed, the thread runs at normal priority. The nice value
+    // is the thread's own.
     let _ = nice(LATER);
     for work in works {
         match work {
@@ -247,13 +250,13 @@ fn serve(works: &Receiver<Work>) {
     }
 }
 
-/// Whether a file has less memory than so many bytes.
+/// Whether fewer than `bytes` bytes of a file are allocated.
 fn lacks_room(file: &OwnedFd, bytes: u64) -> bool {
-    // Blocks of stat(2) are of 512 bytes.
+    // stat(2) counts blocks of 512 bytes.
     fstat(file).is_ok_and(|stat| (stat.st_blocks as u64).saturating_mul(512) < bytes)
 }
 
-/// Finds the memory that a file of so many bytes needs and has not, in large pages if it can be.
+/// Allocates the memory that a file of `bytes` bytes lacks, in large pages if possible.
 fn make_room(file: &OwnedFd, bytes: u64) {
     #[cfg(target_arch = "x86_64")]
     match image_memory::make(file.as_fd(), bytes) {
@@ -278,7 +281,7 @@ mod tests {
     const OTHER: Tid = Tid(2);
     const NOW: Time = Time(0);
 
-    /// Writes an image of a task, and reads it again.
+    /// Writes an image of a task into memory, and reads it again.
     fn through(memories: &mut Memories, image: &[u8]) -> Vec<u8> {
         let memory = memories
             .open(TASK, image.len() as u64, NOW)
@@ -322,13 +325,13 @@ mod tests {
         memories.prepare(TASK, 100_000, NOW);
         let prepared = number(&memories, TASK);
         assert!(prepared.is_some());
-        // Others do not get it meanwhile.
+        // Other tasks do not get the prepared memory meanwhile.
         assert!(!memories.has_room(1, 2 * 100_000));
         assert!(through(&mut memories, &[1; 100_000]) == [1; 100_000]);
         assert_eq!(number(&memories, TASK), prepared);
         memories.stored(TASK, NOW);
         assert!(memories.has_room(1, 2));
-        // It is of no use to a task that does not write for a while.
+        // The memory is freed if the task does not write an image for a while.
         memories.prepare(OTHER, 100_000, NOW);
         memories.tick(NOW + limits::IMAGE_MEMORY_TIME, |_| true);
         assert_eq!(number(&memories, OTHER), None);
@@ -380,10 +383,10 @@ mod tests {
         memories.open(TASK, 40, NOW).expect("memory");
         assert!(memories.has_room(10, 100));
         assert!(!memories.has_room(11, 100));
-        // Of what is kept the host knows that it is not to spare.
+        // The host no longer counts kept memory as spare.
         memories.stored(TASK, NOW);
         assert!(memories.has_room(50, 100));
-        // Nor needs it more.
+        // The task takes no more memory for its next image.
         memories.open(TASK, 40, NOW).expect("it was kept");
         assert!(memories.has_room(50, 100));
     }

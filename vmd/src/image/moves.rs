@@ -1,5 +1,4 @@
-//! Tasks that leave this host, and tasks that arrive: the system's side of
-//! [`vm_machine`]'s moves.
+//! Tasks that leave this host and tasks that arrive: the system's side of [`vm_machine`]'s moves.
 
 mod reports;
 
@@ -36,30 +35,31 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// The nudge: see `vmlib`.
+/// The signal that interrupts a task: see `vmlib`.
 const NUDGE: i32 = libc::SIGURG;
 
-/// The moves under way.
+/// The moves that are in progress on this host.
 #[derive(Debug)]
 pub struct Moves {
     secret: Secret,
     mode: Mode,
     here: (HostId, MachineId),
     store: StoreLocation,
-    /// Tasks and parts of checkpoints that are awaited, by ticket.
+    /// Tasks and parts of checkpoints that are expected from other hosts, by ticket.
     expected: HashMap<u64, Expected>,
-    /// The images that are written.
+    /// The images that tasks are to write.
     images: HashMap<Tid, Image>,
-    /// Images that copies of tasks write, and that nobody reads yet: nothing takes processor time from
-    /// an application that stands.
+    /// Images that copies of tasks write and that no writer reads yet: a writer would take
+    /// processor time from an application that is frozen.
     unread: HashMap<Tid, Unread>,
-    /// Where tasks that stand leave theirs.
+    /// The memory into which frozen tasks write their images.
     memories: Memories,
-    /// What copies of tasks cost.
+    /// The measured costs of copies of tasks.
     copies: Copies,
-    /// The processes that carry images.
+    /// The transfer processes.
     carriers: Carriers,
-    /// Whose restorers are being started, what those read, and since when.
+    /// For each restorer that is being started: the input that it reads, and the time of the
+    /// request.
     starting: HashMap<Tid, (OwnedFd, Time)>,
 }
 
@@ -68,20 +68,20 @@ pub struct Moves {
 pub struct Stored<'a> {
     /// The task's application.
     pub app: Tid,
-    /// From which checkpoint of it.
+    /// The checkpoint that has the image.
     pub from: CheckpointId,
     /// The image.
     pub image: &'a Part,
-    /// How its process is made.
+    /// How the process is made from the image.
     pub how: Back,
 }
 
-/// What a connection is to bring.
+/// The content that a connection with this ticket is to bring.
 #[derive(Debug)]
 enum Expected {
-    /// The image of a task, which is made of it.
+    /// The image of a task, which is to be restored.
     Task { tid: Tid, how: Back },
-    /// The file of a part, for a copy of it in the store.
+    /// The file of a part, which is to be stored as a copy.
     Copy(Copied),
 }
 
@@ -90,16 +90,16 @@ enum Expected {
 pub struct Copied {
     /// The application.
     pub app: Tid,
-    /// Which checkpoint of it.
+    /// The checkpoint of the application.
     pub id: CheckpointId,
     /// The part.
     pub part: Part,
 }
 
-/// An image that nobody reads yet.
+/// An image that no writer reads yet.
 #[derive(Debug)]
 struct Unread {
-    /// The end of the pipe that it comes out of; of one in memory there is none.
+    /// The end of the pipe from which the image is read; none for an image in memory.
     out: Option<OwnedFd>,
     app: Tid,
     id: CheckpointId,
@@ -110,16 +110,17 @@ struct Unread {
 /// An image that a task is to write.
 #[derive(Debug)]
 struct Image {
-    /// Where it goes.
+    /// The descriptor that the task writes the image to.
     way: OwnedFd,
-    /// What for.
+    /// The purpose of the image.
     order: Freeze,
-    /// Where files are at the target, if elsewhere.
+    /// The names of folders at the target, if they differ from the names here.
     folders: Option<Folders>,
 }
 
 impl Moves {
-    /// None yet. The images travel like what links carry.
+    /// Without moves. `secret` and `mode` are those of the links: images are protected like the
+    /// traffic of links.
     pub fn new(
         secret: Secret,
         mode: Mode,
@@ -141,8 +142,8 @@ impl Moves {
         }
     }
 
-    /// Opens a connection to that address, with that ticket, for the image of a task, whose files
-    /// may be elsewhere there.
+    /// Starts a sender that connects to the address with the ticket, for the image of a task.
+    /// `folders` names folders that have other names at the target.
     pub fn open(
         &mut self,
         tid: Tid,
@@ -161,8 +162,9 @@ impl Moves {
         }
     }
 
-    /// Opens a way into the store for the image of a task, or of a copy of it, which is read when the
-    /// task goes on; that of a task which stands until it is stored is read at once.
+    /// Opens a pipe or memory through which the image of a task goes into the store. An image that
+    /// a copy of the task writes, or that is in memory, is read when the task has resumed. An image
+    /// that the task writes into a pipe while it is frozen is read at once.
     pub fn store(
         &mut self,
         tid: Tid,
@@ -184,7 +186,8 @@ impl Moves {
             false => Freeze::Checkpoint,
         };
         let at_once = !is_copied && memory.is_none();
-        // What is in the cache has to be written before it makes room for others.
+        // Bytes in the kernel's cache must be written back before they make room for other
+        // processes, so a large image does not go through the cache.
         form.cached = at_once && room.is_none_or(|((all, _), room)| all <= room.least() / 2);
         let (out, way) = match memory {
             Some(memory) => (None, memory),
@@ -207,7 +210,8 @@ impl Moves {
         }
     }
 
-    /// Has the image of a task read into the store, which a copy of that `process` writes, or itself.
+    /// Starts the writer that stores the image of a task. `process` is the copy of the task that
+    /// writes the image, or the task itself.
     pub fn store_copy(&mut self, tid: Tid, process: Option<Pid>, context: &mut Context) {
         let Some(unread) = self.unread.remove(&tid) else {
             return;
@@ -229,8 +233,8 @@ impl Moves {
         let image = image.and_then(|(image, length)| {
             let watched = match length {
                 None => image.try_clone()?,
-                // Memory, in which there are always bytes. Another hold on it would be let go here, and
-                // to give it back takes long.
+                // Memory can always be read, so there is nothing to watch. Closing a second
+                // descriptor of it in the daemon could free the memory, which takes long.
                 Some(_) => File::open("/dev/null")?.into(),
             };
             Ok((watched, image, length))
@@ -250,7 +254,7 @@ impl Moves {
         }
     }
 
-    /// Opens a way into the store for the image of a task that is to be suspended alone.
+    /// Opens a pipe through which the image of a task that is suspended alone goes into the store.
     pub fn suspend(&mut self, tid: Tid, app: Tid, image: (&str, u64), context: &mut Context) {
         let (name, number) = image;
         let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
@@ -258,14 +262,15 @@ impl Moves {
             Ok((input, out, way)) => {
                 let writer = suspended::writer(&self.store, app, name, out);
                 self.start((tid, Role::Suspender(number)), writer, Some(input), context);
-                // Its files stay, and those that its next host may lack go along.
+                // The task's files stay in place, and the image includes those that its next host
+                // may lack.
                 self.expect_image(tid, way, Freeze::Move, None);
             }
             Err(error) => refuse(tid, &error, context),
         }
     }
 
-    /// Sends the image of a task that is suspended to that address, under that ticket.
+    /// Sends the image of a suspended task to the address, under the ticket.
     pub fn send_suspended(
         &mut self,
         at: (&str, u64),
@@ -278,7 +283,7 @@ impl Moves {
         self.send_what(at, read, context);
     }
 
-    /// Has a process started that carries an image and reads `input`, if it is to be watched.
+    /// Has a transfer process started. It reads `input`, if its progress is to be watched.
     fn start(
         &mut self,
         of: (Tid, Role),
@@ -291,7 +296,8 @@ impl Moves {
             .start(of, command, input, &mut context.helpers, now);
     }
 
-    /// Takes in which of those processes were started, or cannot be. Returns whether there was one.
+    /// Takes the results of transfer processes that were to be started. Returns whether there was
+    /// one.
     pub fn take_started(&mut self, processes: &Processes, context: &mut Context) -> bool {
         let news = self.carriers.take_started(&mut context.helpers);
         let some = news.is_some();
@@ -301,7 +307,7 @@ impl Moves {
         some
     }
 
-    /// A task is to write its image there.
+    /// Records where a task is to write its image.
     fn expect_image(&mut self, tid: Tid, way: OwnedFd, order: Freeze, folders: Option<Folders>) {
         let image = Image {
             way,
@@ -324,7 +330,7 @@ impl Moves {
         self.order(tid, Order::Copy { compress }, locals, processes, context);
     }
 
-    /// Has a task stop and write the rest of its image.
+    /// Has a task freeze and write the rest of its image.
     pub fn freeze(
         &mut self,
         tid: Tid,
@@ -344,9 +350,10 @@ impl Moves {
         self.images.remove(&tid);
     }
 
-    /// A task that is not stopped wherever it is comes to where it can be, and stands there.
+    /// Has a portable task go to its next safe point, and freeze there.
     pub fn hold(&self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
-        // If it cannot be told it has ended, or comes to no safe point.
+        // A task that cannot get the order has ended, or comes to no safe point; other code handles
+        // both.
         if locals
             .interrupts
             .order(tid, Order::Hold, None, None)
@@ -365,7 +372,7 @@ impl Moves {
         context: &mut Context,
     ) {
         let Some(image) = self.images.get(&tid) else {
-            // There is no way for it, which was told.
+            // There is no descriptor for the image, and the failure was reported.
             return;
         };
         let point = match order {
@@ -382,10 +389,10 @@ impl Moves {
         }
     }
 
-    /// What was begun, or what a copy of the task writes, is of no use any more.
+    /// Abandons the image of a task that the task, or a copy of it, was to write.
     pub fn cancel(&mut self, tid: Tid, locals: &mut Locals, processes: &mut Processes) {
         self.give_up(tid);
-        // It may have ended.
+        // The task may have ended.
         if self.images.remove(&tid).is_some()
             && locals
                 .interrupts
@@ -396,7 +403,7 @@ impl Moves {
         }
     }
 
-    /// What is written or stored of a task is of no use any more.
+    /// Abandons the image that is being written or stored for a task.
     fn give_up(&mut self, tid: Tid) {
         self.carriers.cancel(tid);
         self.unread.remove(&tid);
@@ -404,8 +411,8 @@ impl Moves {
         self.copies.over(tid);
     }
 
-    /// A frozen task, or one that was brought back, goes on here, in that generation. Unless a copy of
-    /// it `writes` its image, that is of no use any more.
+    /// Resumes a frozen or restored task on this host, in the given generation. An image of the
+    /// task is abandoned, unless `writes` says that a copy of the task still writes it.
     pub fn go(&mut self, tid: Tid, generation: u32, writes: bool, locals: &mut Locals) {
         if !writes {
             self.give_up(tid);
@@ -421,26 +428,26 @@ impl Moves {
         }
     }
 
-    /// Who comes with this ticket brings that task.
+    /// Expects a connection with this ticket that brings the image of the task.
     pub fn expect(&mut self, tid: Tid, ticket: u64, how: Back) {
         self.forget(tid);
         let task = Expected::Task { tid, how };
         self.expected.insert(ticket, task);
     }
 
-    /// Who comes with this ticket brings that part, for a copy of it in the store.
+    /// Expects a connection with this ticket that brings a part, to store a copy of it.
     pub fn expect_copy(&mut self, ticket: u64, copied: Copied) {
         self.expected.insert(ticket, Expected::Copy(copied));
     }
 
-    /// What that ticket was to bring is of no use any more.
+    /// Abandons the part that was to come or to be sent under this ticket.
     pub fn cancel_part(&mut self, ticket: u64) {
         self.expected.remove(&ticket);
         self.carriers.cancel_part(ticket);
     }
 
-    /// Sends a part that is in the store to that address, under that ticket: the bytes of its `file`, or
-    /// what it holds.
+    /// Sends a part of the store to the address, under the ticket: the bytes of its file with
+    /// `file`, else the image in the part.
     pub fn send_part(&mut self, to: (&str, u64), part: &Copied, file: bool, context: &mut Context) {
         let (store, at) = (self.store.clone(), (part.app, part.id));
         let read = |way| match file {
@@ -450,7 +457,7 @@ impl Moves {
         self.send_what(to, read, context);
     }
 
-    /// Sends what that process reads.
+    /// Sends the output of the process that `read` makes.
     fn send_what(
         &mut self,
         (addr, ticket): (&str, u64),
@@ -473,7 +480,7 @@ impl Moves {
         }
     }
 
-    /// Has a part that comes over that connection written into the store.
+    /// Has a part that comes over the connection written into the store.
     fn take_copy(&mut self, ticket: u64, copied: &Copied, socket: OwnedFd, context: &mut Context) {
         let begun = pipe().and_then(|(out, way)| Ok((out.try_clone()?, out, way)));
         match begun {
@@ -494,7 +501,7 @@ impl Moves {
         }
     }
 
-    /// The task is not awaited any more.
+    /// Stops expecting the image of a task.
     pub fn forget(&mut self, tid: Tid) {
         let it =
             |awaited: &Expected| matches!(awaited, Expected::Task { tid: of, .. } if *of == tid);
@@ -503,7 +510,8 @@ impl Moves {
         self.carriers.forget(tid);
     }
 
-    /// A connection came that brings an image. Returns whether it was awaited; else it is closed.
+    /// Handles a connection that brings an image. Returns whether its ticket was expected; else the
+    /// connection is closed.
     pub fn arrive(
         &mut self,
         ticket: u64,
@@ -530,7 +538,7 @@ impl Moves {
         true
     }
 
-    /// Makes the process of a task out of its image in the store.
+    /// Restores a task from its image in the store.
     pub fn restore(
         &mut self,
         tid: Tid,
@@ -541,15 +549,16 @@ impl Moves {
     ) {
         self.forget(tid);
         let store = self.store.clone();
-        // Whether a disk lets it wait is not told from whether it hangs.
+        // The input of the reader is not watched: a slow disk cannot be told from a process that
+        // hangs.
         let at = (stored.app, stored.from);
         let read = |out| Ok((store.reader(at, stored.image, out), None));
         let how = stored.how;
         self.bring_back(tid, how, read, locals, processes, context);
     }
 
-    /// Makes the process of a task out of what the process writes that `receiver` makes. It says what
-    /// that one reads, if it is to be watched.
+    /// Restores a task from the output of the process that `receiver` makes. `receiver` also
+    /// returns the input of that process, if it is to be watched.
     fn bring_back(
         &mut self,
         tid: Tid,
@@ -584,16 +593,17 @@ impl Moves {
         }
     }
 
-    /// Processes that become tasks were started, or cannot be.
+    /// Handles the results of restorers that were to be started.
     pub fn brought_back(&mut self, context: &mut Context) {
         for (tid, started) in std::mem::take(&mut context.brought_back) {
-            // Nobody awaits it any more, or it is back already.
+            // A restorer without an entry is no longer expected, or its task has been restored
+            // already.
             let Some((into, since)) = self.starting.remove(&tid) else {
                 continue;
             };
             match started {
                 Ok(pid) => {
-                    // Looked at together with its receiver, which waits for it.
+                    // The restorer is checked together with its receiver, which waits for it.
                     let role = Role::Restorer;
                     self.carriers.watch(tid, role, pid, into, since);
                 }
@@ -602,13 +612,13 @@ impl Moves {
         }
     }
 
-    /// When [`Moves::tick`] has something to do.
+    /// When [`Moves::tick`] has work.
     pub fn deadline(&self) -> Option<Time> {
         let deadlines = [self.carriers.deadline(), self.memories.deadline()];
         deadlines.into_iter().flatten().min()
     }
 
-    /// Looks how far the processes that carry images are, and what memory was kept for too long.
+    /// Checks the progress of the transfer processes, and frees memory that was kept for too long.
     pub fn tick(&mut self, processes: &Processes, context: &mut Context) {
         let is_here = |tid| processes.pid(tid).is_some();
         self.memories.tick(context.now, is_here);
@@ -618,15 +628,16 @@ impl Moves {
     }
 }
 
-/// What a process does that brings a part. Whose images it is knows who gave the ticket.
+/// The role of a process that takes part in bringing a part. The ticket identifies the part, so
+/// there is no task id.
 fn part(ticket: u64, hand: Hand) -> (Tid, Role) {
     (Tid::NONE, Role::Part(ticket, hand))
 }
 
-/// Where an image goes through: large, so that both ends work at once.
+/// A pipe for an image: large, so that both ends work at the same time.
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let (out, image) = pipe_with(PipeFlags::CLOEXEC)?;
-    // A user who has many pipes gets no large ones; then the move takes longer.
+    // A user with many pipes gets no large ones; the move takes longer then.
     let _ = fcntl_setpipe_size(&image, transfer::READ_BYTES);
     Ok((out, image))
 }

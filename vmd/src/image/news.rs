@@ -1,4 +1,4 @@
-//! What becomes of images and of those who carry them, told to the state machine.
+//! Reports about images and transfer processes, as inputs of the state machine.
 
 use crate::{
     context::Context,
@@ -13,11 +13,11 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// Why there is no image of a task that ends.
+/// The reason why a task that ends has no image.
 const ENDS: &str = "its process ends";
 
-/// Hands on what is to be known of a process that carries an image. If it is lost, that is another
-/// thing for its source than for its target.
+/// Gives a report about a transfer process to the state machine. The loss of a process at the
+/// source and the loss of one at the target are different inputs.
 pub fn tell(news: News, processes: &Processes, context: &mut Context) {
     let Failure { tid, role, text } = match news {
         News::Failed(failure) => failure,
@@ -39,7 +39,7 @@ pub fn tell(news: News, processes: &Processes, context: &mut Context) {
                 .push_back(Input::Suspended(tid, number, Ok(part)));
         }
         News::Read(tid, bytes) => {
-            // Whichever process is just ending has no numbers any more.
+            // A process that is ending has no figures any more.
             if let Some(memory) = processes.pid(tid).and_then(usage::resident) {
                 let sent = Sent { bytes, memory };
                 context.inbox.push_back(Input::Sent(tid, sent));
@@ -49,7 +49,7 @@ pub fn tell(news: News, processes: &Processes, context: &mut Context) {
     };
     let saves = !matches!(role, Role::Receiver | Role::Restorer);
     let failed = match saves && processes.pid(tid).is_some_and(usage::is_ending) {
-        // The image ends too early because the task does.
+        // The image is incomplete because the task is ending.
         true => Failed::new(FailKind::NoSuchTask, ENDS),
         false => Failed::new(FailKind::System, text),
     };
@@ -58,12 +58,12 @@ pub fn tell(news: News, processes: &Processes, context: &mut Context) {
         Role::Writer(_, epoch) => Input::Stored(tid, epoch, Err(failed)),
         Role::Suspender(number) => Input::Suspended(tid, number, Err(failed)),
         Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
-        // Of these there is other news.
+        // The results of parts are other reports.
         Role::Part(..) => return,
     });
 }
 
-/// A task cannot be told what to do: mostly because its process ends.
+/// Reports that an order cannot be sent to a task, mostly because its process ends.
 pub fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
     let gone = matches!(
         error.kind(),

@@ -1,5 +1,5 @@
-//! Where checkpoints of applications are: what the daemon reads and writes of the folder itself, in
-//! the thread for jobs ([`crate::event_loop::jobs`]). Images come and go by processes of their own
+//! The daemon's work on the folder of checkpoints, in the thread for jobs
+//! ([`crate::event_loop::jobs`]). Helper processes read and write images
 //! ([`crate::image::images`]).
 
 use anyhow::{Context as _, anyhow, bail, ensure};
@@ -18,7 +18,7 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// An error names at most so many applications.
+/// Bound on the applications that an error names.
 const APPS_SHOWN: usize = 16;
 
 /// A request for checkpoints of one application, and how closely each is examined.
@@ -26,24 +26,24 @@ const APPS_SHOWN: usize = 16;
 pub struct CheckpointQuery {
     /// The application.
     pub app: Tid,
-    /// Only this checkpoint, by generation and epoch; none: the last one that is whole.
+    /// The checkpoint to examine; none: the last one that is whole.
     pub from: Option<CheckpointId>,
     /// Whether lengths or hashes are compared.
     pub depth: Depth,
 }
 
-/// Where this daemon's checkpoints are, and under which name it writes.
+/// The location of this daemon's store, and the name under which the daemon writes.
 #[derive(Debug, Clone)]
 pub struct StoreLocation {
     /// The folder.
     pub root: PathBuf,
-    /// The host.
+    /// The name of this host.
     pub host: String,
-    /// How many bytes all that is there may have; 0: any.
+    /// Bound on the bytes in the store; 0: no bound.
     pub quota: u64,
-    /// It is this host's own; else all hosts share it.
+    /// Whether the store is this host's own; else all hosts share it.
     pub local: bool,
-    /// When this daemon started ([`now_ms`]).
+    /// The time at which this daemon started ([`now_ms`]).
     pub started_ms: u64,
 }
 
@@ -56,11 +56,11 @@ impl StoreLocation {
         })
     }
 
-    /// What a checkpoint holds: that one, or the last one that is whole, as far as such a look can
-    /// tell.
+    /// The contents of the checkpoint that the query names, or else of the last one that is whole,
+    /// as far as the query's depth shows.
     ///
     /// # Errors
-    /// Why it cannot be read, or that there is none.
+    /// The reason why the checkpoint cannot be read, or that there is none.
     pub fn load(&self, look: CheckpointQuery) -> Result<Loaded, Failed> {
         load(&self.root, look).map_err(|error| {
             let text = format!("the checkpoint cannot be read: {error}");
@@ -68,7 +68,7 @@ impl StoreLocation {
         })
     }
 
-    /// Removes what was written of a checkpoint.
+    /// Removes the files of a checkpoint that was not committed.
     pub fn drop_checkpoint(&self, app: Tid, id: CheckpointId) {
         let dropped = self.open().and_then(|store| store.give_up(app, id));
         if let Err(error) = dropped {
@@ -76,10 +76,11 @@ impl StoreLocation {
         }
     }
 
-    /// What is here of the checkpoints of an application, or of that one.
+    /// The inventory of this store: the checkpoints of an application, or the one that the query
+    /// names.
     ///
     /// # Errors
-    /// Why the store cannot be read.
+    /// The reason why the store cannot be read.
     pub fn stock(&self, look: CheckpointQuery) -> Result<Vec<StockRow>, Failed> {
         let CheckpointQuery { app, from, depth } = look;
         let stocked = self
@@ -135,7 +136,7 @@ impl StoreLocation {
                 );
             }
             if self.local {
-                // Nobody else may need it here.
+                // Other hosts may still need the checkpoint, but not from this host's own store.
                 log::warn!("{text}");
             }
             Failed::new(FailKind::System, text)
@@ -148,13 +149,14 @@ impl StoreLocation {
     }
 }
 
-/// An application has its checkpoints from one machine at a time. Two may share a store, and one bring back
-/// what the other still runs, if it was taken for lost: then the former saves nothing there any more, and
-/// removes nothing.
+/// Checks that no other machine has taken the application over. An application has its checkpoints
+/// from one machine at a time. Two machines may share a store, and one may restart an application
+/// that the other one still runs, because it took the other machine for lost. Then the other
+/// machine no longer saves or removes checkpoints of the application there.
 fn check_alone(store: &Store, agreed: &AgreedPart, started_ms: u64) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for id in store.ids(agreed.app)? {
-        // Damaged ones say nothing.
+        // A damaged manifest proves nothing.
         if let Ok(manifest) = store.read(agreed.app, id) {
             found.push((manifest.machine, manifest.generation, manifest.taken_ms));
         }
@@ -169,9 +171,9 @@ fn check_alone(store: &Store, agreed: &AgreedPart, started_ms: u64) -> anyhow::R
     Ok(())
 }
 
-/// The machine that has brought an application back since this one last saved it, of what the store has:
-/// machine, generation, and when it was taken. Whoever brings one back gives it a higher generation than
-/// that from which it goes on.
+/// The machine that, by the checkpoints in the store, has restarted the application since this
+/// machine last saved it: the machine, the generation, and the time of the checkpoint. Each restart
+/// gives an application a higher generation than that of the checkpoint.
 fn taken_over(
     (machine, generation): (MachineId, u32),
     started_ms: u64,
@@ -189,7 +191,7 @@ fn commit(store: &Store, checkpoint: &Checkpoint) -> anyhow::Result<()> {
     let id = CheckpointId::new(agreed.generation, agreed.epoch);
     let manifest = manifest(checkpoint)?;
     store.begin(agreed.app, id)?.commit(&manifest)?;
-    // It is there, whatever becomes of older ones.
+    // The checkpoint is committed, even if the removal of older ones fails.
     let keep = match agreed.policy.keep {
         0 => limits::CHECKPOINTS_KEPT,
         keep => keep,
@@ -242,7 +244,7 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
     })
 }
 
-/// What others are told of what is here.
+/// A row of the inventory for other hosts.
 fn row(stocked: Stocked) -> StockRow {
     let Stocked { id, here, .. } = stocked;
     let (tasks, unread) = match stocked.manifest {
@@ -289,7 +291,7 @@ fn load(
         });
         tasks.push(AgreedTask {
             tid: task.tid,
-            // That was in another machine, perhaps.
+            // The number of the host may be that of another machine, so only the name is used.
             host: HostId::NONE,
             place: (task.host, task.arch),
             incarnation: task.incarnation,
@@ -330,7 +332,7 @@ pub fn now_ms() -> u64 {
     since.map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Why no checkpoint of an application can be used, and what there is instead.
+/// The reason why no checkpoint of an application can be used, and the applications that have one.
 fn none_good(store: &Store, app: Tid, damaged: &[String]) -> String {
     let (name, root) = (name::app(app), store.root().display());
     if let Some(first) = damaged.first() {
@@ -358,18 +360,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_brought_an_application_back_last_saves_it() {
+    fn only_the_machine_that_restarted_an_application_last_saves_it() {
         let [former, later] = [1, 2].map(MachineId::from_bits);
         let began = 100;
-        // From its own last one, another machine went on.
+        // Another machine has restarted the application from the former machine's last checkpoint.
         let found = [(former, 7, 200), (later, 8, 300)];
         assert_eq!(taken_over((former, 7), began, &found), Some(later));
         assert_eq!(taken_over((later, 8), began, &found), None);
-        // Also once that has removed what was the former's.
+        // The same holds after the later machine has removed the former machine's checkpoints.
         assert_eq!(taken_over((former, 7), began, &found[1..]), Some(later));
-        // It came back: its generation is the next.
+        // The former machine has restarted the application again: its generation is the next.
         assert_eq!(taken_over((former, 9), began, &found), None);
-        // From an older one of a machine that is no more, in one that began after it.
+        // A later machine, started after the former one ended, has restarted from an older
+        // checkpoint of it.
         assert_eq!(taken_over((later, 3), 250, &[(former, 7, 200)]), None);
         assert_eq!(taken_over((former, 1), began, &[]), None);
     }

@@ -1,13 +1,13 @@
-//! The images of single tasks that are suspended, on their way into the store and out of it, by
-//! processes of their own as those of checkpoints ([`crate::image::images`]):
+//! Writes the images of single suspended tasks into the store and reads them from it, in helper
+//! processes like those of checkpoints ([`crate::image::images`]):
 //!
 //! ```text
 //! task -> pipe -> writer -> STORE/APPLICATION/suspended/IMAGE
 //! STORE/APPLICATION/suspended/IMAGE -> reader -> pipe -> sender  == TCP, sealed ==>  restorer
 //! ```
 //!
-//! The writer stores all of an image, in full, syncs it, and says as its last word what it is: only
-//! then the log may say that the task is suspended.
+//! The writer stores the whole image in full, syncs it, and writes a receipt as its last output.
+//! The log may record that the task is suspended only after the receipt.
 
 use crate::{
     image::{images, store::StoreLocation},
@@ -21,7 +21,7 @@ use vm_wire::{Tid, checkpoint::Part};
 /// The work of a writer: stores the image that is standard input.
 ///
 /// # Errors
-/// Why it is not stored.
+/// The reason why the image was not stored.
 pub fn write(job: &SuspendedWriterJob) -> anyhow::Result<()> {
     let SuspendedWriterJob { store, app, name } = job;
     let host = &store.host;
@@ -35,12 +35,12 @@ pub fn write(job: &SuspendedWriterJob) -> anyhow::Result<()> {
 /// The work of a reader: writes an image to standard output.
 ///
 /// # Errors
-/// Why not all of it was written.
+/// The reason why not everything was written.
 pub fn read(job: &SuspendedReaderJob) -> anyhow::Result<()> {
     images::hand_out(Store::open(&job.root)?.open_suspended(job.app, &job.image)?)
 }
 
-/// The process that writes what comes out of `image`.
+/// The process that stores the image from `image`.
 pub fn writer(place: &StoreLocation, app: Tid, name: &str, image: OwnedFd) -> Command {
     let job = HelperJob::SuspendedWriter(SuspendedWriterJob {
         store: place.job(),
@@ -60,7 +60,7 @@ pub fn reader(place: &StoreLocation, app: Tid, image: &Part, out: OwnedFd) -> Co
     images::command("reader", &job, Stdio::null(), out.into())
 }
 
-/// Removes an image that is of no use any more.
+/// Removes an image that is no longer needed.
 pub fn forget(place: &StoreLocation, app: Tid, name: &str) {
     let dropped = Store::open(&place.root)
         .and_then(|store| store.drop_suspended(app, |other, _| other == name));

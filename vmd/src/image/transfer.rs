@@ -1,15 +1,16 @@
-//! The way of an image from host to host: through two processes of their own, so that the daemons'
-//! turns stay short.
+//! The transfer of an image from host to host: through two processes of their own, so that the
+//! daemons' turns stay short.
 //!
 //! ```text
 //! task -> pipe -> sender  == TCP, sealed ==>  receiver -> pipe -> restorer
 //! ```
 //!
-//! The sender connects to the port of the target's daemon and says what it is, in the open:
-//! `vm-move` and the ticket, 16 bytes. That daemon hands the connection to a receiver. Then both
-//! ends prove the machine's secret as on a link ([`crate::net::secure`]); the first sealed bytes are the
-//! ticket again, so that only who knows the secret is heard. What follows is the image. The image
-//! has checksums and an end of its own: a way that breaks is found by the restorer.
+//! The sender connects to the port of the target's daemon and first sends 16 unprotected bytes:
+//! `vm-move` with a version, and the ticket. The daemon hands the connection to a receiver. Then
+//! both ends prove the machine's secret as on a link ([`crate::net::secure`]). The first sealed
+//! bytes are the ticket again, so that only a sender that knows the secret is accepted. The image
+//! follows. The image has checksums and an end of its own, so the restorer detects a connection
+//! that breaks.
 
 use crate::{
     fault::{self, Strike},
@@ -47,31 +48,35 @@ use vm_wire::{FrameReader, interrupt::Folders, limits};
 pub const MAGIC: &[u8; 8] = b"vm-move\x01";
 /// [`MAGIC`] and the ticket.
 pub const OPENING: usize = MAGIC.len() + 8;
-/// Environment variable of the two processes: the key of the links.
+/// Environment variable of the sender and the receiver with the key of the links.
 const ENV_KEY: &str = "VM_TRANSFER_KEY";
-/// Bytes that are read at once, and that a pipe holds.
+/// Bytes that are read at once, and the capacity of a pipe.
 pub const READ_BYTES: usize = 1 << 20;
-/// Bytes that are sealed, sent, opened and handed on at once: they stay in the processor's cache.
+/// Bytes that are sealed, sent, opened and passed on at once: they stay in the processor's cache.
 const PIECE: usize = 512 << 10;
-/// A record with the most plain bytes, in bytes, and how many such records are sent at once.
+/// Length of a record with the most plain bytes, in bytes, and the number of such records that are
+/// sent at once.
 const RECORD: usize = SEALED_MAX + SEALED;
 const RECORDS: usize = PIECE / SEALED_MAX;
-/// Plain bytes before a record that is not whole that are worth moving it, so that they are room.
+/// If a partial record lies at least this number of bytes behind the opened ones, moving it forward
+/// to gain room is worth the copy.
 const GAP: usize = 4 << 10;
-/// How long connecting and the handshake may take.
+/// Time limit for the connection and the handshake.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How often the sender connects: the target closes connections of strangers where too many come.
+/// How often the sender tries to connect: the target closes connections of strangers if there are
+/// too many.
 const CONNECT_TRIES: u32 = 4;
-/// How long it waits before it connects again.
+/// Pause before the next attempt.
 const CONNECT_PAUSE: Duration = Duration::from_millis(100);
-/// Under these numbers the restorer finds the image; the data and the interrupt socket follow.
+/// Number of the descriptor at which the restorer finds the image. The data socket and the
+/// interrupt socket follow.
 pub const IMAGE: i32 = 200;
 
-/// Starts processes that carry images, each with where it says why it fails. The daemon reaps them
-/// like all that it did not expect.
+/// Starts transfer processes, each with a pipe for its error messages. The daemon reaps them like
+/// all children that it did not expect.
 pub type Helpers = Starter<Command, Option<OwnedFd>, io::Error>;
 
-/// The process that sends what comes out of `image`.
+/// The process that sends the image from `image`.
 pub fn sender(addr: &str, ticket: u64, secret: &Secret, mode: Mode, image: OwnedFd) -> Command {
     let job = HelperJob::TransferSender(SenderJob {
         addr: addr.to_owned(),
@@ -83,7 +88,7 @@ pub fn sender(addr: &str, ticket: u64, secret: &Secret, mode: Mode, image: Owned
     command
 }
 
-/// The process that writes to `image` what comes over `socket`.
+/// The process that writes the image from `socket` to `image`.
 pub fn receiver(
     socket: OwnedFd,
     ticket: u64,
@@ -97,7 +102,7 @@ pub fn receiver(
     command
 }
 
-/// The key goes through the environment, which other users cannot read.
+/// The key is passed in the environment, which other users cannot read.
 fn transfer_command(job: &HelperJob, secret: &Secret, point: &str) -> Command {
     let mut command = helper::tied_command(job);
     fault::pass_on(&mut command, point);
@@ -105,17 +110,17 @@ fn transfer_command(job: &HelperJob, secret: &Secret, point: &str) -> Command {
     command
 }
 
-/// How a process is made of what was saved.
+/// How a process is made from an image.
 #[derive(Debug, Clone, Default)]
 pub struct Back {
-    /// The files that the task writes become what they were.
+    /// Whether files that the task writes are rolled back to their content at the save.
     pub roll_back: bool,
-    /// Where files were, and where they are here, if elsewhere.
+    /// The names of folders at the save and their names here, if they differ.
     pub folders: Option<Folders>,
 }
 
-/// The process that becomes a task. The spawner still gives it its streams. It has the daemon's
-/// environment; a process that is restored from an image sees nothing of that.
+/// The restorer: the process that becomes a task. The spawner adds its streams. It has the daemon's
+/// environment; a process that is restored from an image has the environment of the image instead.
 pub fn restorer(how: &Back) -> Command {
     let folder = how.folders.as_ref().map(|folders| RenamedFolder {
         saved: (&folders.here).into(),
@@ -139,7 +144,7 @@ fn key() -> anyhow::Result<Secret> {
 /// Sends the image that is standard input.
 ///
 /// # Errors
-/// Why it did not arrive, as far as that is known here.
+/// The reason why the image did not arrive, as far as the sender knows it.
 pub fn send(job: &SenderJob) -> anyhow::Result<()> {
     let SenderJob { addr, ticket, mode } = job;
     let (secret, ticket, mode) = (key()?, *ticket, *mode);
@@ -191,7 +196,7 @@ fn open(
     Ok((socket, secure))
 }
 
-/// Sends the image as it is.
+/// Sends the image without encryption.
 fn send_plain(image: &impl AsFd, socket: &mut TcpStream) -> anyhow::Result<()> {
     let mut bytes = vec![0; PIECE];
     loop {
@@ -204,7 +209,7 @@ fn send_plain(image: &impl AsFd, socket: &mut TcpStream) -> anyhow::Result<()> {
     }
 }
 
-/// Reads the image to where it is sealed.
+/// Reads the image into the buffer in which it is sealed, and sends it.
 fn send_sealed(
     image: &impl AsFd,
     socket: &mut TcpStream,
@@ -233,7 +238,7 @@ fn send_sealed(
     }
 }
 
-/// What tests do to the connection.
+/// Faults that tests request for the connection.
 fn strike_sender(socket: &TcpStream) -> io::Result<()> {
     if fault::at_carrier("sender") == Strike::Reset {
         rustix::net::connect_unspec(socket)?;
@@ -250,7 +255,7 @@ fn read(from: &impl AsFd, room: &mut [u8]) -> io::Result<usize> {
     again(|| rustix::io::read(from, &mut *room))
 }
 
-/// A call, made again if a signal interrupts it.
+/// Repeats a call that a signal has interrupted.
 fn again(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {
@@ -263,7 +268,7 @@ fn again(mut call: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<usiz
 /// Receives an image over the socket that is standard input, and writes it to standard output.
 ///
 /// # Errors
-/// Why not all of it came.
+/// The reason why the image is not complete.
 pub fn receive(job: &ReceiverJob) -> anyhow::Result<()> {
     let ReceiverJob { ticket, mode } = *job;
     let secret = key()?;
@@ -295,13 +300,13 @@ pub fn receive(job: &ReceiverJob) -> anyhow::Result<()> {
         Mode::Encrypted => pass_sealed(&socket, &mut secure, &mut image),
     };
     match passed {
-        // Who reads it has ended, and is asked why.
+        // The process that reads the pipe has ended, and reports the reason itself.
         Err(error) if error.downcast_ref() == Some(&Errno::PIPE) => Ok(()),
         passed => passed,
     }
 }
 
-/// Hands on what comes, until the end.
+/// Passes on the received bytes, until the end.
 fn pass_plain(socket: &TcpStream, image: &mut Lender) -> anyhow::Result<()> {
     loop {
         image.lend()?;
@@ -315,12 +320,12 @@ fn pass_plain(socket: &TcpStream, image: &mut Lender) -> anyhow::Result<()> {
     }
 }
 
-/// Opens what comes where it came, each record to where the one before ends, and hands it on, until
-/// the end.
+/// Opens each record in the receive buffer, moves its content to the end of the one before, and
+/// passes it on, until the end.
 fn pass_sealed(socket: &TcpStream, secure: &mut Secure, image: &mut Lender) -> anyhow::Result<()> {
     let came = secure.rest();
     image.room(0)?[..came.len()].copy_from_slice(&came);
-    // What is not opened yet, in the room that there is.
+    // The part of the room that holds sealed bytes.
     let mut sealed = 0..came.len();
     loop {
         loop {
@@ -347,7 +352,7 @@ fn pass_sealed(socket: &TcpStream, secure: &mut Secure, image: &mut Lender) -> a
     }
 }
 
-/// What tests do to an image that arrives.
+/// Faults that tests request for an image that arrives.
 fn strike(bytes: &mut [u8], socket: &TcpStream) -> io::Result<()> {
     if let Some(last) = bytes.last_mut() {
         match fault::at_carrier("receiver") {
@@ -359,7 +364,8 @@ fn strike(bytes: &mut [u8], socket: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// As for a link, but the other end may have no room for a while: it restores what came.
+/// Sets the socket options: like a link's, but without the time limit for unacknowledged data,
+/// because the other end may have no room for a while: it restores the bytes that came before.
 fn tune(socket: &TcpStream) -> io::Result<()> {
     tune_bulk(socket)?;
     socket2::SockRef::from(socket).set_tcp_user_timeout(Some(limits::MOVE_SILENCE))
@@ -387,18 +393,18 @@ fn take(
     Ok(count > 0)
 }
 
-/// A folder that has another name here, and that name.
+/// A folder that has another name on this host: the name at the save, and the name here.
 type Renamed<'a> = (&'a Path, &'a Path);
 
-/// Becomes the task. Returns only if it cannot.
+/// Becomes the task. Returns only on failure.
 ///
 /// # Errors
-/// Why not.
+/// The reason why the task cannot be restored.
 pub fn restore(job: &RestorerJob) -> anyhow::Result<()> {
     let folder = job.folder.as_ref();
     let folders = folder.map(|folder| (&*folder.saved, &*folder.here));
     fault::at_carrier("restorer");
-    // SAFETY: the daemon has put the image there, for this process alone.
+    // SAFETY: the daemon has put the image at this number, for this process alone.
     let image = unsafe { OwnedFd::from_raw_fd(IMAGE) };
     let how = match portable::is_state(&image)? {
         true => portable::go_on(image, folders),

@@ -1,10 +1,10 @@
 //! The processes that coordinate applications: the system's side of [`vm_machine`]'s coordinators.
 //!
-//! Each has a socket pair. One end stays here; the other goes with the Welcome to a master, whose
-//! library forks the process, or to a process that is started from this daemon's own program
-//! (`vmd helper coordinator`). The end of the socket is the end of the process, for both sides. One that is
-//! not wanted any more, and may be stopped, is killed, if it is a child of this daemon; else it ends
-//! when it reads the end of its socket.
+//! Each coordinator has a socket pair. The daemon keeps one end. The other end goes with the
+//! Welcome to a master, whose library forks the coordinator's process, or to a process of the
+//! daemon's own program (`vmd helper coordinator`). The end of the socket means the end of the
+//! coordinator, for both sides. A coordinator that is no longer needed is killed if it is a child
+//! of this daemon, because it may be stopped; else it ends when it reads the end of its socket.
 
 use crate::{
     context::{Context, Source},
@@ -29,7 +29,8 @@ use std::{
 use vm_machine::Input;
 use vm_wire::{Frame, FrameReader, Message, Op, Tid, coordinator::CoordinatorReady, limits};
 
-/// Bytes that wait for one that does not read, at most: then it is as good as gone.
+/// Bound on the bytes that wait for a coordinator. A coordinator that does not read is treated as
+/// lost.
 const WAITING_MAX: usize = limits::SNAPSHOT_MAX;
 
 #[derive(Debug)]
@@ -37,15 +38,15 @@ struct Coordinator {
     number: u64,
     socket: OwnedFd,
     reader: FrameReader,
-    /// What the socket had no room for.
+    /// Bytes for which the socket had no room.
     waiting: Vec<u8>,
-    /// Its process, once it has said so.
+    /// A pidfd of the process, once the coordinator has reported its process number.
     process: Option<OwnedFd>,
-    /// The number of that process.
+    /// The number of the process.
     pid: Option<Pid>,
 }
 
-/// All of them.
+/// The coordinators' processes that are connected to this daemon.
 #[derive(Debug)]
 pub struct Coordinators {
     starter: Starter<Command, (), io::Error>,
@@ -63,7 +64,7 @@ pub fn coordinate() -> io::Result<()> {
 }
 
 impl Coordinators {
-    /// None yet. The event loop is woken when [`Coordinators::take_started`] has something.
+    /// An empty table. The event loop is woken when [`Coordinators::take_started`] has a result.
     ///
     /// # Errors
     /// The error of the system call.
@@ -76,7 +77,8 @@ impl Coordinators {
         })
     }
 
-    /// Makes the socket of one: the end for its process. Without one, its end is told.
+    /// Makes the socket pair of a coordinator. Returns the end for the process. On failure the
+    /// state machine gets the end of the coordinator.
     pub fn open(&mut self, number: u64, context: &mut Context) -> Option<OwnedFd> {
         match self.try_open(number, context) {
             Ok(theirs) => Some(theirs),
@@ -111,7 +113,7 @@ impl Coordinators {
         Ok(theirs)
     }
 
-    /// Has the process of one started from this daemon's own program.
+    /// Has the process of a coordinator started from this daemon's own program.
     pub fn start(&mut self, number: u64, app: Tid, context: &mut Context) {
         let Some(socket) = self.open(number, context) else {
             return;
@@ -124,17 +126,18 @@ impl Coordinators {
             .stdin(socket)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        // The daemon reaps it like all that it did not expect.
+        // The daemon reaps the process like all children that it did not expect.
         self.starter.start(command);
     }
 
-    /// Takes in which were started, or cannot be. Returns whether there was one.
+    /// Takes the results of processes that were to be started. Returns whether there was one.
     pub fn take_started(&mut self) -> bool {
         let mut some = false;
         while let Some(answer) = self.starter.answer() {
             some = true;
             if let Err(error) = answer {
-                // Its end of the socket is closed, which tells the rest.
+                // The process's end of the socket is closed, which reports the end of the
+                // coordinator.
                 log::warn!("a coordinator cannot be started: {error}");
             }
         }
@@ -151,12 +154,12 @@ impl Coordinators {
         self.starter.waited(child);
     }
 
-    /// Whether that is the process of one, as it says.
+    /// Whether `process` is the process of a coordinator, by the coordinator's own report.
     pub fn has(&self, process: Pid) -> bool {
         self.table.iter().any(|(_, it)| it.pid == Some(process))
     }
 
-    /// Sends a frame; nothing happens if it is gone.
+    /// Sends a frame to a coordinator. Nothing happens if the coordinator has gone.
     pub fn send(&mut self, number: u64, frame: &Frame, context: &mut Context) {
         let Some(&place) = self.places.get(&number) else {
             return;
@@ -169,7 +172,7 @@ impl Coordinators {
         }
     }
 
-    /// The one at `place` can be read or written. Returns whether there may be more to read.
+    /// Handles an event of the coordinator at `place`. Returns whether there may be more to read.
     pub fn serve(&mut self, place: usize, context: &mut Context) -> bool {
         let Some(coordinator) = self.table.get_mut(place) else {
             return false;
@@ -184,14 +187,14 @@ impl Coordinators {
         }
     }
 
-    /// It is gone.
+    /// Reports the end of a coordinator, and removes it.
     fn lose(&mut self, place: usize, context: &mut Context) {
         let number = self.table[place].number;
         self.end(number);
         context.inbox.push_back(Input::CoordinatorGone(number));
     }
 
-    /// Closes its socket and ends its process.
+    /// Closes the socket of a coordinator and ends its process.
     pub fn end(&mut self, number: u64) {
         let Some(place) = self.places.remove(&number) else {
             return;
@@ -199,14 +202,14 @@ impl Coordinators {
         if let Some(process) = self.table.remove(place).process
             && is_child(&process)
         {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let _ = rustix::process::pidfd_send_signal(&process, Signal::KILL);
         }
     }
 }
 
 impl Coordinator {
-    /// A test wants something bad done to its process.
+    /// Carries out the fault of a test on the coordinator's process.
     fn suffer(&self, strike: Strike) {
         if let Strike::Coordinator(signal) = strike
             && let Some(process) = &self.process
@@ -227,7 +230,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Reads a share; whether there may be more, which after any bytes may be their end.
+    /// Reads a share. Returns whether there may be more: after any bytes the end may follow.
     fn read(&mut self, context: &mut Context) -> io::Result<bool> {
         let room = self.reader.missing().max(READ_MIN);
         let read = read_into(&self.socket, self.reader.buffer(room), room)?;
@@ -262,8 +265,8 @@ fn open_process(pid: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
-/// Whether a process is a living child of this one. What it said of itself is not believed: only a
-/// child may be killed.
+/// Whether a process is a living child of this daemon. A coordinator reports its own number, which
+/// is not trusted: only a child may be killed.
 fn is_child(process: &OwnedFd) -> bool {
     let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     matches!(waitid(WaitId::PidFd(process.as_fd()), look), Ok(None))

@@ -1,10 +1,11 @@
-//! What a file is that the kernel did not execute.
+//! Finds the reason why the kernel did not execute a file.
 //!
-//! The kernel says no more of such a file than "no such file" (a script or program whose interpreter is
-//! missing) or "exec format error". For the latter the C library would hand the file to the shell, which
-//! takes a program of another architecture for a script: here only a text goes there. Files are not judged
-//! before the kernel was asked: which further formats it executes (`binfmt_misc`) cannot be seen in a
-//! container. Only what the kernel itself would look for in vain is found before ([`lacks`]).
+//! The kernel reports only "no such file" (for a script or program whose interpreter is missing) or
+//! "exec format error". After the latter, the C library would hand the file to the shell, which
+//! takes a program of another architecture for a script. Here only a text goes to the shell. Files
+//! are not judged before the kernel has tried: the additional formats that the kernel executes
+//! (`binfmt_misc`) cannot be seen in a container. Only an interpreter or loader that the kernel
+//! itself would look for in vain is detected before ([`lacks`]).
 
 use rustix::fs::OFlags;
 use std::{
@@ -15,41 +16,43 @@ use std::{
     path::Path,
 };
 
-/// What the kernel looks at of a file. Bytes.
+/// Bytes at the beginning of a file that the kernel examines.
 const LOOK: usize = 256;
-/// Longer program headers are not looked at. Bytes.
+/// Program headers beyond this length are not examined. Bytes.
 const HEADERS_MAX: usize = 64 * 1024;
 /// The type of the program header that names an interpreter.
 const PT_INTERP: u32 = 3;
-/// The offset of the machine in an ELF header, and those of the table of program headers.
+/// Offsets in an ELF header: the type, the machine, and the table of program headers.
 const E_TYPE: usize = 16;
 const E_MACHINE: usize = 18;
 
-/// What the kernel's refusal of a file comes from.
+/// The reason of the kernel's refusal of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is a text whose first line names no interpreter, or is empty: the shell executes such files.
+    /// The file is a text whose first line names no interpreter, or is empty: the shell executes
+    /// such files.
     Text,
-    /// This host cannot execute it.
+    /// This host cannot execute the file.
     Misfit(Misfit),
-    /// Something else.
+    /// Another reason.
     Other,
 }
 
-/// Why this host cannot execute a file.
+/// The reason why this host cannot execute a file.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Misfit {
-    /// The first line of a script names a program that is not there.
+    /// The first line of a script names a program that does not exist.
     NoInterpreter(String),
-    /// The first line ends with a carriage return, which is a part of the name for the kernel.
+    /// The first line of a script ends with a carriage return, which the kernel takes for a part of
+    /// the name.
     CarriageReturn(String),
-    /// The loader that an ELF file names is not there.
+    /// The loader that an ELF file names does not exist.
     NoLoader(String),
-    /// It is for another processor.
+    /// The program is for another processor.
     OtherMachine(&'static str),
-    /// It is an object file or a core dump.
+    /// The file is an object file or a core dump.
     NoProgram,
-    /// It is neither ELF nor text.
+    /// The file is neither ELF nor text.
     Binary,
 }
 
@@ -83,7 +86,8 @@ impl fmt::Display for Misfit {
     }
 }
 
-/// What a script, or a program for this processor, names that is not here: nothing executes it.
+/// Whether a script, or a program for this processor, names an interpreter or loader that does not
+/// exist here: then no host of this kind executes it.
 pub fn lacks(path: &Path) -> Option<Misfit> {
     let (file, head) = open(path).ok()?;
     match head.as_slice() {
@@ -95,7 +99,7 @@ pub fn lacks(path: &Path) -> Option<Misfit> {
     }
 }
 
-/// Looks why the kernel executed a file not, and said this instead.
+/// The reason why the kernel has refused a file with the error `said`.
 pub fn refused(path: &Path, said: &io::Error) -> Refused {
     let is_unknown = match said.raw_os_error() {
         Some(libc::ENOEXEC) => true,
@@ -108,7 +112,7 @@ pub fn refused(path: &Path, said: &io::Error) -> Refused {
     let misfit = match head.as_slice() {
         [0x7f, b'E', b'L', b'F', ..] => elf(&head, &file),
         [b'#', b'!', line @ ..] if interpreter(line).is_some() => script(line),
-        // A shell looks at that line alone, too: a script may have a program behind it.
+        // A shell also examines only that line: a script may have a program behind its text.
         head if first_line(head).contains(&0) => Some(Misfit::Binary),
         _ if is_unknown => return Refused::Text,
         _ => None,
@@ -116,9 +120,9 @@ pub fn refused(path: &Path, said: &io::Error) -> Refused {
     misfit.map_or(Refused::Other, Refused::Misfit)
 }
 
-/// A file, and what the kernel looks at of it.
+/// Opens a file and reads the bytes that the kernel examines.
 fn open(path: &Path) -> io::Result<(File, Vec<u8>)> {
-    // Somebody's lease on the file is not waited for.
+    // A lease of another process on the file must not make this call wait.
     let nonblock = OFlags::NONBLOCK.bits() as i32;
     let file = File::options()
         .read(true)
@@ -134,7 +138,7 @@ fn first_line(text: &[u8]) -> &[u8] {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The program that is named behind `#!`.
+/// The program that is named after `#!`.
 fn interpreter(text: &[u8]) -> Option<String> {
     let blank = |byte: &u8| matches!(*byte, b' ' | b'\t');
     let mut words = first_line(text).split(blank);
@@ -142,7 +146,7 @@ fn interpreter(text: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// What follows `#!`.
+/// Judges the interpreter of a script, from the text after `#!`.
 fn script(text: &[u8]) -> Option<Misfit> {
     let name = interpreter(text)?;
     if name.ends_with('\r') && !Path::new(&name).exists() {
@@ -151,8 +155,8 @@ fn script(text: &[u8]) -> Option<Misfit> {
     is_missing(&name).then_some(Misfit::NoInterpreter(name))
 }
 
-/// Whether that is a path of nothing here. One that is relative begins in the working folder of the
-/// process to be, and is left to the kernel.
+/// Whether the absolute path does not exist here. A relative path starts in the working folder of
+/// the future process, and is left to the kernel.
 fn is_missing(name: &str) -> bool {
     let path = Path::new(name);
     path.is_absolute() && !path.exists()
@@ -181,7 +185,8 @@ fn elf(head: &[u8], file: &File) -> Option<Misfit> {
     is_missing(&loader).then_some(Misfit::NoLoader(loader))
 }
 
-/// Whether this host's processor, or its kernel in a mode for older programs, takes that machine.
+/// Whether this host's processor, or its kernel in a mode for older programs, executes programs for
+/// that machine.
 fn ours(machine: u16, is_long: bool, is_little: bool) -> bool {
     if !is_little {
         return false;
@@ -189,12 +194,12 @@ fn ours(machine: u16, is_long: bool, is_little: bool) -> bool {
     match std::env::consts::ARCH {
         "x86_64" => machine == 62 || (machine == 3 && !is_long),
         "aarch64" => machine == 183 || (machine == 40 && !is_long),
-        // Of others nothing is known here.
+        // Other architectures are not judged here.
         _ => true,
     }
 }
 
-/// What people call a machine.
+/// The name of a machine, for people.
 fn name(machine: u16) -> &'static str {
     match machine {
         3 => "x86",
@@ -209,7 +214,7 @@ fn name(machine: u16) -> &'static str {
     }
 }
 
-/// The loader that a little-endian ELF file of 64 bits names, if it names one.
+/// The loader that a little-endian ELF file of 64 bits names, if any.
 fn loader(head: &[u8], file: &File) -> Option<String> {
     let long = |bytes: &[u8], at: usize| {
         let bytes = bytes.get(at..at + 8)?.try_into().ok()?;
@@ -251,7 +256,7 @@ mod tests {
         refused(file.path(), &io::Error::from_raw_os_error(said))
     }
 
-    /// This program, with other bytes at some places.
+    /// The test's own program, with other bytes at some offsets.
     fn ours_with(changes: &[(usize, &[u8])]) -> Vec<u8> {
         let mut program = fs::read("/proc/self/exe").expect("this program");
         for (at, bytes) in changes {
@@ -284,7 +289,7 @@ mod tests {
             (text("#! \t"), unknown, Refused::Text),
             (text("echo a script\n"), unknown, Refused::Text),
             (text("MZ='\n\0\0"), unknown, Refused::Text),
-            // Its working folder, for example.
+            // The error may be about the working folder, for example.
             (text("echo a script\n"), absent, Refused::Other),
             (text("echo a script\n"), libc::E2BIG, Refused::Other),
             (text("#!/bin/sh\n"), unknown, Refused::Other),

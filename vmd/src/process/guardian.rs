@@ -1,25 +1,27 @@
-//! The guardian: a small process that outlives its daemon for a moment and ends what that left.
+//! The guardian: a small process that outlives its daemon for a moment and ends the processes that
+//! the daemon left.
 //!
-//! A daemon ends with all its descendants: a task by its parent-death signal, what tasks have
-//! started by the daemon itself. One that is killed ends only the tasks, since that signal is not
-//! inherited; their children would go on and write beside a successor. So each daemon starts a
-//! guardian, in a session of its own, and tells it which processes it started as tasks. The end of
-//! the pipe between the two is the end of the daemon. Then the guardian kills
-//!
+//! A daemon that ends in order also ends all its descendants: tasks by their parent-death signal,
+//! the processes that tasks have started by the daemon itself. The death of a killed daemon ends
+//! only the tasks, because the signal is not inherited. The children of the tasks would go on and
+//! write to files beside those of a successor. So each daemon starts a guardian, in a session of
+//! its own, and reports to it which processes are tasks. The end of the pipe between the two means
+//! the end of the daemon. Then the guardian kills
 //! - all processes of the sessions of those tasks: each task leads one,
-//! - all processes whose parent is one of these, as long as it is there,
+//! - all processes whose parent is one of these, as long as the parent exists,
 //! - all processes that have the token of one of those tasks in their environment: they began a
 //!   session of their own, and their parent is gone. These are looked for last, by threads that may
 //!   be held up ([`crate::process::tokens`]).
 //!
-//! What is left is a process that began a session of its own, has lost its parent and has no such
-//! variable, since it was started with another environment.
+//! The guardian does not find a process that began a session of its own, has lost its parent, and
+//! was started with an environment without the token.
 //!
-//! Until that is done the guardian keeps the lock of the daemon's folder, so no successor begins
-//! there before. At last it leaves word of what happened ([`crate::start::ended`]).
+//! Until it is done the guardian keeps the lock of the daemon's folder, so no successor begins
+//! there before. At last it writes a note about the end of the daemon ([`crate::start::ended`]).
 //!
-//! A guardian that has ended, or has the lock of a folder that was removed, is replaced, by a thread of
-//! its own ([`crate::process::starter`]): the event loop does not wait for the start of a process.
+//! A guardian that has ended, or has the lock of a folder that was removed, is replaced by a thread
+//! of its own ([`crate::process::starter`]): the event loop does not wait for the start of a
+//! process.
 
 use crate::{
     clock,
@@ -55,65 +57,67 @@ use std::{
 use vm_machine::Time;
 use vm_wire::limits;
 
-/// What it is called in lists of processes: `pkill vmd` does not mean it.
+/// Name of the process in lists, so that `pkill vmd` does not match it.
 const NAME: &std::ffi::CStr = c"vm-guardian";
-/// How long it tries to end processes: one that waits for a disk that is gone does not.
+/// How long the guardian tries to end processes: a process that waits for a disk that is gone does
+/// not end.
 const KILL_TIME: Duration = Duration::from_secs(2);
-/// How long it waits until it looks again.
+/// Pause before the next look at the processes.
 const KILL_LOOK: Duration = Duration::from_millis(2);
-/// Bytes that the pipe holds: what is told of thousands of tasks.
+/// Capacity of the pipe: enough for the reports on thousands of tasks.
 const PIPE_BYTES: usize = 1 << 20;
-/// A guardian that has ended is replaced after so long at the earliest.
+/// Least time between the starts of two guardians.
 const REPLACE_TIME: Duration = Duration::from_secs(1);
 
-/// The daemon's side.
+/// The daemon's side of the guardian.
 #[derive(Debug)]
 pub struct Guardian {
-    /// Where the guardian leaves word.
+    /// The folder in which the guardian writes its note.
     dir: PathBuf,
-    /// When the lease ends, for the guardian to see: microseconds of the daemon's clock.
+    /// Memory shared with the guardian that holds the end of the lease, in microseconds of the
+    /// daemon's clock.
     lease: Option<File>,
     told: Mutex<Told>,
 }
 
-/// What the guardian is told, by whatever thread.
+/// The state of the guardian, which any thread may change.
 #[derive(Debug)]
 struct Told {
     /// The lock of the daemon's folder.
     lock: OwnedFd,
     watch: Option<Watch>,
     need: Need,
-    /// When one was begun last.
+    /// When the last guardian was started.
     begun: Instant,
-    /// The living tasks: their sessions, and their tokens as far as they are known.
+    /// The living tasks: their sessions, and their tokens as far as known.
     tasks: Tasks,
 }
 
-/// The leaders of sessions, and the tokens that their descendants may have.
+/// The leaders of sessions, and the tokens that their descendants may have in their environment.
 type Tasks = HashMap<Pid, Option<u64>>;
 
-/// The guardian that there is.
+/// The running guardian.
 #[derive(Debug)]
 struct Watch {
     process: Pid,
     pipe: PipeWriter,
 }
 
-/// Whether another guardian is to be begun.
+/// Whether another guardian is to be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
-    /// There is one, or it is being begun.
+    /// A guardian runs, or is being started.
     Nothing,
-    /// There is none, or one that has not the lock of the folder.
+    /// There is no guardian, or it does not have the lock of the folder.
     Another,
     /// The daemon ends.
     Never,
 }
 
 impl Watch {
-    /// It was not waited for, so its number means nobody else.
+    /// Ends the guardian. It was not waited for, so its number still refers to it.
     fn end(self) {
-        // First, so that the guardian takes the end of the pipe for nothing else.
+        // The kill comes first, so that the guardian does not act on the end of the pipe.
         let _ = kill_process(self.process, Signal::KILL);
         drop(self.pipe);
     }
@@ -143,14 +147,15 @@ impl Guardian {
         Ok(Arc::new(guardian))
     }
 
-    /// A process was started as a task, and leads a session; or its token is known now.
+    /// Adds a process that was started as a task and leads a session, or its token, once that is
+    /// known.
     pub fn add(&self, task: Pid, token: Option<u64>) {
         let mut told = self.told();
         told.tasks.insert(task, token);
         told.tell(&added(task, token));
     }
 
-    /// The process of a task has ended, and so has all that it left.
+    /// Removes the process of a task that has ended, together with all that it left.
     pub fn remove(&self, task: Pid) {
         let mut told = self.told();
         if told.tasks.remove(&task).is_some() {
@@ -158,8 +163,8 @@ impl Guardian {
         }
     }
 
-    /// A child of this daemon has ended, and is to be waited for. Returns whether it was the guardian:
-    /// then another one is needed.
+    /// Handles a child of this daemon that has ended and is to be waited for. Returns whether it
+    /// was the guardian: then another guardian is needed.
     pub fn ended(&self, child: Pid) -> bool {
         let mut told = self.told();
         let was = told.watch.take_if(|watch| watch.process == child);
@@ -169,14 +174,14 @@ impl Guardian {
         was.is_some()
     }
 
-    /// The folder was made again, and its lock is another one.
+    /// Sets the new lock, after the folder was made again.
     pub fn relock(&self, lock: OwnedFd) {
         let mut told = self.told();
         told.lock = lock;
         told.want();
     }
 
-    /// Whether another guardian is to be begun now.
+    /// Whether another guardian is to be started now. If so, the caller must start one.
     pub fn is_due(&self) -> bool {
         let mut told = self.told();
         let due = told.need == Need::Another && told.begun.elapsed() >= REPLACE_TIME;
@@ -187,7 +192,7 @@ impl Guardian {
         due
     }
 
-    /// Another guardian was begun, or cannot be.
+    /// Takes the result of [`Guardian::begin`].
     pub fn begun(&self, answer: Answer<PipeWriter, io::Error>) {
         let mut told = self.told();
         let installed = answer.and_then(|(process, pipe)| told.install(Watch { process, pipe }));
@@ -200,21 +205,21 @@ impl Guardian {
         }
     }
 
-    /// Its process.
+    /// The process of the guardian.
     pub fn process(&self) -> Option<Pid> {
         self.told().watch.as_ref().map(|watch| watch.process)
     }
 
-    /// When the daemon's lease ends; it may have none.
+    /// Records the end of the daemon's lease; none if the daemon has no lease.
     pub fn note_lease(&self, end: Option<Time>) {
         let end = end.map_or(u64::MAX, |end| end.0);
         if let Some(lease) = &self.lease {
-            // Memory takes it.
+            // Writing to memory cannot fail for want of space.
             let _ = lease.write_all_at(&end.to_le_bytes(), 0);
         }
     }
 
-    /// The daemon ends by itself and has ended all its descendants.
+    /// Ends the guardian, because the daemon ends by itself and has ended all its descendants.
     pub fn dismiss(&self) {
         let mut told = self.told();
         told.need = Need::Never;
@@ -225,20 +230,20 @@ impl Guardian {
         }
     }
 
-    /// Starts a guardian, which knows nothing of tasks yet: see [`Guardian::begun`]. It waits until the
-    /// process has become its program.
+    /// Starts a guardian, which knows no task yet: see [`Guardian::begun`]. The call waits until
+    /// the process has become its program.
     ///
     /// # Errors
     /// The error of the system call.
     pub fn begin(&self) -> Answer<PipeWriter, io::Error> {
         let (read, pipe) = io::pipe()?;
-        // As much as an ordinary user may have.
+        // An ordinary user gets this capacity. Without it the pipe is smaller.
         let _ = rustix::pipe::fcntl_setpipe_size(&pipe, PIPE_BYTES);
         rustix::io::ioctl_fionbio(&pipe, true)?;
         let mut command = helper::command(&HelperJob::Guardian {
             daemon: std::process::id(),
         });
-        // It says nothing: these are the descriptors that every program can hand over.
+        // The guardian writes nothing: its standard streams only carry these descriptors.
         let lock = self.told().lock.try_clone()?;
         let lease = self.lease.as_ref().map(File::try_clone).transpose()?;
         let child = command
@@ -249,7 +254,8 @@ impl Guardian {
             .stderr(lease.map_or_else(Stdio::null, Stdio::from))
             .spawn()?;
         if self.told().need == Need::Never {
-            // The pipe ends with the daemon: that has removed its `pid` then, or has killed this child.
+            // The pipe stays open until the daemon ends. By then the daemon has removed its `pid`,
+            // or has killed this child.
             std::mem::forget(pipe);
             return Err(io::ErrorKind::Interrupted.into());
         }
@@ -268,7 +274,7 @@ impl Told {
         }
     }
 
-    /// A guardian is told all, and takes the place of the one before.
+    /// Reports all tasks to a new guardian, which replaces the one before.
     fn install(&mut self, mut watch: Watch) -> io::Result<()> {
         for (task, token) in &self.tasks {
             if let Err(error) = watch.pipe.write_all(added(*task, *token).as_bytes()) {
@@ -284,7 +290,7 @@ impl Told {
 
     fn tell(&mut self, line: &str) {
         let written = |watch: &mut Watch| watch.pipe.write_all(line.as_bytes()).is_ok();
-        // It has ended, or does not read.
+        // The guardian has ended, or does not read.
         if let Some(watch) = self.watch.take_if(|watch| !written(watch)) {
             watch.end();
             self.want();
@@ -299,11 +305,12 @@ fn added(task: Pid, token: Option<u64>) -> String {
     }
 }
 
-/// The work of a guardian of that daemon, from its start until both have ended.
+/// The work of the guardian of the process `daemon`, from its start until both have ended.
 pub fn guard(daemon: u32) {
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(NAME);
-    // What is sent to all processes of a job asks the daemon to end, not those that look after it.
+    // A signal to all processes of a job asks the daemon to end, not the guardian that looks after
+    // the daemon.
     let heard = Arc::new(AtomicBool::new(false));
     for signal in signals::catchable() {
         let _ = signal_hook::flag::register(signal, Arc::clone(&heard));
@@ -313,14 +320,15 @@ pub fn guard(daemon: u32) {
     let killed = kill(Pid::from_raw(daemon as i32), &tasks);
     let lease = io::stderr().as_fd().try_clone_to_owned();
     let lease = lease.ok().and_then(|lease| lease_end(&File::from(lease)));
-    // Only where the daemon's own file is, which a daemon removes that ends by itself.
+    // The note is written only if the daemon's `pid` file is still there: a daemon that ends by
+    // itself removes it.
     let own = fs::read_to_string(crate::start::dir::PID_FILE);
     if own.is_ok_and(|own| own.trim() == daemon.to_string()) {
         let _ = ended::note(Path::new("."), &verdict(lease, now, &killed));
     }
 }
 
-/// What the daemon tells, until its end: the tasks that are left.
+/// Reads the daemon's reports until its end. Returns the tasks that are left.
 fn hear(pipe: impl BufRead) -> Tasks {
     let mut tasks = Tasks::new();
     for line in pipe.lines().map_while(Result::ok) {
@@ -345,7 +353,7 @@ fn lease_end(file: &File) -> Option<Time> {
     (end != u64::MAX).then_some(Time(end))
 }
 
-/// What became of what a daemon left.
+/// The result of the guardian's kills.
 #[derive(Debug, Default)]
 struct Killed {
     killed: HashSet<Pid>,
@@ -372,7 +380,7 @@ fn verdict(lease: Option<Time>, now: Time, killed: &Killed) -> String {
 }
 
 fn kill(daemon: Option<Pid>, tasks: &Tasks) -> Killed {
-    // Where /proc shows another namespace, its numbers mean other processes.
+    // If /proc shows another namespace, its numbers refer to other processes.
     let own = fs::read_link("/proc/self").ok();
     let own = own.and_then(|own| own.to_str()?.parse().ok());
     if tasks.is_empty() || own != Some(getpid().as_raw_nonzero().get()) {
@@ -381,7 +389,7 @@ fn kill(daemon: Option<Pid>, tasks: &Tasks) -> Killed {
     kill_left(daemon, tasks, usage::token)
 }
 
-/// Kills what is left of tasks, with tokens as `token` says, for a limited time.
+/// Kills the processes that tasks left, for a limited time. `token` reads the token of a process.
 fn kill_left(
     daemon: Option<Pid>,
     tasks: &Tasks,
@@ -391,15 +399,15 @@ fn kill_left(
     let mut looks = Looks::new(tasks, token);
     let end = Instant::now() + KILL_TIME;
     loop {
-        // The daemon's threads end one after the other, and the children of each with it.
+        // The daemon's threads end one after the other, and the children of each thread with it.
         let gone = getppid() != daemon;
         let all = usage::all();
-        // What the daemon left goes to the same parent as this process: the daemon first, which may
-        // not be quite gone, then whoever takes in its orphans.
+        // Orphans of the daemon get the same parent as this process: the daemon itself while it is
+        // not quite gone, then the process that adopts its orphans.
         let orphans = orphans([daemon, getppid()], &all);
         let found = victims(tasks, orphans.intersection(&looks.found), &all);
         for pid in &found {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             if kill_process(*pid, Signal::KILL).is_ok() && !tasks.contains_key(pid) {
                 killed.killed.insert(*pid);
             }
@@ -414,16 +422,16 @@ fn kill_left(
     }
 }
 
-/// Looks at tokens, each by a thread that may be held up.
+/// Looks at tokens, in threads that may be held up.
 struct Looks<T> {
     token: T,
     /// The tokens of the tasks.
     wanted: HashSet<u64>,
-    /// Processes that were looked at, each once.
+    /// Processes whose token was requested, each once.
     begun: HashSet<Pid>,
-    /// Looks that have not ended.
+    /// Number of requested tokens that were not read yet.
     open: usize,
-    /// Those of them that have such a token.
+    /// Processes that have the token of a task.
     found: HashSet<Pid>,
     tell: Sender<(Pid, Option<u64>)>,
     told: Receiver<(Pid, Option<u64>)>,
@@ -453,7 +461,7 @@ impl<T: Fn(Pid) -> Option<u64> + Clone + Send + 'static> Looks<T> {
             .collect();
         let (count, tell) = (new.len(), self.tell.clone());
         let tell = move |pid, token| {
-            // Nobody hears it any more at the end.
+            // At the end of the guardian, there is no receiver any more.
             let _ = tell.send((pid, token));
         };
         if tokens::read_all(new, self.token.clone(), tell).is_ok() {
@@ -461,7 +469,7 @@ impl<T: Fn(Pid) -> Option<u64> + Clone + Send + 'static> Looks<T> {
         }
     }
 
-    /// Takes in what was found, or waits a moment.
+    /// Takes the tokens that were read, or waits a moment.
     fn hear(&mut self) {
         let mut answer = self.told.recv_timeout(KILL_LOOK).ok();
         while let Some((pid, token)) = answer {
@@ -474,8 +482,8 @@ impl<T: Fn(Pid) -> Option<u64> + Clone + Send + 'static> Looks<T> {
     }
 }
 
-/// The living children of `reapers`. Of other processes a token says nothing: a task that has moved to
-/// another daemon of this computer has its token still.
+/// The living children of `reapers`. The token of another process proves nothing: a task that has
+/// moved to another daemon of this computer still has its token.
 fn orphans(reapers: [Option<Pid>; 2], all: &[Process]) -> HashSet<Pid> {
     let own = getpid();
     let is_one =
@@ -492,7 +500,7 @@ fn victims<'a>(
     let of_session = |it: &&Process| it.session.is_some_and(|it| tasks.contains_key(&it));
     let by_session = all.iter().filter(of_session).map(|it| it.pid);
     let mut found: HashSet<Pid> = by_session.chain(by_token.copied()).collect();
-    // The children of their children, too.
+    // Adds the children of the found processes, until there are no more.
     loop {
         let before = found.len();
         let of_found = |process: &&Process| process.parent.is_some_and(|it| found.contains(&it));

@@ -17,16 +17,16 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// A helper that may outlive this daemon, or that is tied to it in another way. The program is the one
-/// that runs, also after its file was replaced.
+/// A helper that may outlive this daemon, or that is tied to it in another way. The program is the
+/// running one, even if its file was replaced.
 pub fn command(job: &HelperJob) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("vmd").args(job.words());
     command
 }
 
-/// A helper that dies with this daemon, and that the kernel ends first where memory runs out: its work
-/// can be repeated.
+/// A helper that dies with this daemon, and that the kernel kills first if memory runs out, because
+/// its work can be repeated.
 pub fn tied_command(job: &HelperJob) -> Command {
     let mut command = command(job);
     let daemon = rustix::process::getpid();
@@ -41,7 +41,7 @@ pub fn tied_command(job: &HelperJob) -> Command {
     command
 }
 
-/// In the child: death together with the daemon.
+/// Runs in the child: ties its death to the death of the daemon.
 fn tie_to(daemon: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     match rustix::process::getppid() == Some(daemon) {
@@ -50,7 +50,8 @@ fn tie_to(daemon: Pid) -> io::Result<()> {
     }
 }
 
-/// Starts a helper that writes to its standard error why it fails; returns the other end of that pipe.
+/// Starts a helper that writes its error message to standard error. Returns the other end of that
+/// pipe.
 ///
 /// # Errors
 /// The error of the system call that failed.

@@ -1,7 +1,7 @@
-//! The jobs of helper processes: what a daemon hands to a process of its own program.
+//! The jobs of helper processes: the instructions of a daemon to a process of its own program.
 //!
-//! The command line is `vmd helper NAME JOB`. `NAME` is for people who look at processes. `JOB` is the
-//! serialised job, as JSON. Secrets and descriptors do not go there: a key travels in the environment,
+//! The command line is `vmd helper NAME JOB`. `NAME` is for people who look at processes. `JOB` is
+//! the job as JSON. Secrets and descriptors are not part of it: a key is passed in the environment,
 //! and images, sockets and locks are standard input, output and error.
 
 use crate::net::secure::Mode;
@@ -22,7 +22,7 @@ pub enum HelperJob {
     TransferSender(SenderJob),
     /// Receives an image over the socket that is standard input, and writes it to standard output.
     TransferReceiver(ReceiverJob),
-    /// Becomes the task whose image it reads.
+    /// Becomes the task whose image the process reads.
     TransferRestorer(RestorerJob),
     /// Stores the image that is standard input as a part of a checkpoint.
     StoreWriter(WriterJob),
@@ -44,9 +44,9 @@ pub enum HelperJob {
         /// The application, for people who look at processes.
         app: String,
     },
-    /// Stops itself, and is to be ended by the timer of its lease.
+    /// Stops itself, and is to be killed by the timer of its lease.
     LeaseProbe,
-    /// Ends what the daemon's tasks leave.
+    /// Ends the processes that the daemon's tasks leave.
     Guardian {
         /// Process id of the daemon.
         daemon: u32,
@@ -59,9 +59,9 @@ pub enum HelperJob {
 pub struct SenderJob {
     /// `address:port` of the target's daemon.
     pub addr: String,
-    /// The number by which the target knows the connection.
+    /// The number by which the target recognises the connection.
     pub ticket: u64,
-    /// Whether the image is encrypted on its way.
+    /// Whether the image is encrypted during the transfer.
     pub mode: Mode,
 }
 
@@ -69,9 +69,9 @@ pub struct SenderJob {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiverJob {
-    /// The number that the sender has to name.
+    /// The number that the sender must present.
     pub ticket: u64,
-    /// Whether the image is encrypted on its way.
+    /// Whether the image is encrypted during the transfer.
     pub mode: Mode,
 }
 
@@ -79,19 +79,19 @@ pub struct ReceiverJob {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RestorerJob {
-    /// Files that the task writes become what they were when it was saved.
+    /// Whether files that the task writes are rolled back to their content at the save.
     pub roll_back: bool,
     /// A folder that has another name on this host.
     pub folder: Option<RenamedFolder>,
 }
 
-/// A folder that has another name on this host than where the task was saved.
+/// A folder whose name at the save differs from its name on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RenamedFolder {
-    /// Its name where the task was saved.
+    /// The name at the save.
     pub saved: PathBuf,
-    /// Its name here.
+    /// The name on this host.
     pub here: PathBuf,
 }
 
@@ -103,7 +103,7 @@ pub struct StoreJob {
     pub root: PathBuf,
     /// Name of this host.
     pub host: String,
-    /// Most bytes that the store may hold; 0: any number.
+    /// Bound on the bytes of the store; 0: no bound.
     pub quota: u64,
 }
 
@@ -113,14 +113,14 @@ pub struct StoreJob {
 pub struct CheckpointJob {
     /// The application.
     pub app: Tid,
-    /// Number of restarts before it.
+    /// Number of restarts before the checkpoint.
     pub generation: u32,
-    /// Its number in that generation.
+    /// The checkpoint's number in its generation.
     pub epoch: u32,
 }
 
 impl CheckpointJob {
-    /// The job's side of a checkpoint.
+    /// The job's form of a checkpoint's name.
     pub fn new(app: Tid, id: CheckpointId) -> CheckpointJob {
         CheckpointJob {
             app,
@@ -129,7 +129,7 @@ impl CheckpointJob {
         }
     }
 
-    /// Its name in the store.
+    /// The name of the checkpoint.
     pub fn id(self) -> CheckpointId {
         CheckpointId::new(self.generation, self.epoch)
     }
@@ -147,9 +147,9 @@ pub struct WriterJob {
     pub tid: Tid,
     /// How it is stored.
     pub form: Form,
-    /// The store belongs to this host alone.
+    /// Whether the store belongs to this host alone.
     pub local: bool,
-    /// Length of an image in memory, in bytes; none: it comes out of a pipe.
+    /// Length of an image in memory, in bytes; none: the image comes through a pipe.
     pub length: Option<u64>,
 }
 
@@ -157,13 +157,14 @@ pub struct WriterJob {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Form {
-    /// If this host's store is its own: the host that gets a copy, if one does.
+    /// If this host's store is its own: the host that gets a second copy, if any.
     pub second: Option<String>,
-    /// The image is stored in full, whatever the store has of earlier ones.
+    /// Whether the image is stored in full, even if the store has earlier images.
     pub full: bool,
-    /// Its file is compressed.
+    /// Whether the file is compressed.
     pub compress: bool,
-    /// It goes through the kernel's cache: its task stands until it is written, and there is room.
+    /// Whether the file goes through the kernel's cache: the task is frozen until it is written,
+    /// and there is room.
     pub cached: bool,
 }
 
@@ -177,7 +178,8 @@ pub struct ReaderJob {
     pub checkpoint: CheckpointJob,
     /// The part.
     pub part: Part,
-    /// The bytes of the part's file; else the image that it holds, verified.
+    /// Whether to write the bytes of the part's file; else the image in the part is verified and
+    /// written.
     pub file: bool,
 }
 
@@ -236,13 +238,14 @@ impl HelperJob {
         }
     }
 
-    /// The words of the command line behind the program's name.
+    /// The words of the command line after the program's name.
     pub fn words(&self) -> [String; 3] {
         let job = serde_json::to_string(self).expect("the paths of a job are UTF-8");
         [HELPER.to_owned(), self.name().to_owned(), job]
     }
 
-    /// The job that a command line names, behind the program's name; none: it is not a helper's.
+    /// The job in the words of a command line after the program's name; none if the command line is
+    /// not a helper's.
     pub fn from_words(
         words: impl IntoIterator<Item = OsString>,
     ) -> Option<anyhow::Result<HelperJob>> {

@@ -1,4 +1,5 @@
-//! The processes of tasks that are to be started, in order, and what comes for them meanwhile.
+//! The processes of tasks that are to be started, in order, and what arrives for each of them
+//! before its start.
 
 use crate::{
     image::transfer::Back,
@@ -23,46 +24,47 @@ use vm_wire::{
 enum Order {
     /// The process of a task.
     Task(Box<LaunchSpec>),
-    /// The process that becomes a task that was saved, see [`Spawner::bring_back`].
+    /// The process that becomes a saved task, see [`Spawner::bring_back`].
     Image {
-        /// How it is made.
+        /// How the process is made from the image.
         how: Back,
-        /// Where its image comes from, its data socket, its interrupt socket.
+        /// The image, the data socket, the interrupt socket.
         handed: [OwnedFd; 3],
     },
 }
 
-/// A process that is to be started, or is being started, and what came for it meanwhile.
+/// A process that is to be started, or is being started, and what has arrived for it meanwhile.
 #[derive(Debug)]
 pub struct Launch {
     /// The task.
     pub tid: Tid,
-    /// None once it is being started.
+    /// None once the process is being started.
     order: Option<Order>,
-    /// Whether it becomes a task that was saved.
+    /// Whether the process becomes a saved task.
     pub image: bool,
-    /// Whether its streams are a console's, and whether that is a terminal.
+    /// Whether a console has its streams (`Some`), and whether they are a terminal.
     pub console: Option<bool>,
-    /// The size that its terminal got meanwhile.
+    /// The last size of its terminal.
     pub size: Option<WindowSize>,
-    /// Signals for it.
+    /// Signals that are to be sent to the process.
     pub signals: Vec<i32>,
-    /// What is to be its standard input.
+    /// Bytes for its standard input.
     pub typed: Typed,
-    /// The task is another host's, or nobody's: it must not live.
+    /// The task belongs to another host or has ended: the process must not live.
     pub unwanted: bool,
 }
 
-/// Those that wait for each other.
+/// Processes that are started one after the other.
 #[derive(Debug)]
 struct Lane {
     starter: Starter<Order, Started, Failed>,
-    /// The first one is being started.
+    /// The first entry is being started.
     queue: VecDeque<Launch>,
 }
 
-/// All of them: programs of tasks, of which one may not begin for long because its file is far away; and
-/// tasks that are brought back, of which each begins as this daemon's own program.
+/// All processes that are to be started, in two lanes: programs of tasks, whose start may take long
+/// because a file is far away; and restored tasks, each of which starts as this daemon's own
+/// program.
 #[derive(Debug)]
 pub struct Launches {
     tasks: Lane,
@@ -70,7 +72,7 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// None yet. The event loop is woken when [`Launches::next`] has something.
+    /// Empty lanes. The event loop is woken when [`Launches::next`] has a result.
     ///
     /// # Errors
     /// The error of the system call.
@@ -81,43 +83,43 @@ impl Launches {
         })
     }
 
-    /// The process of a task is to be started.
+    /// Has the process of a task started.
     pub fn launch(&mut self, spec: Box<LaunchSpec>) {
         let console = spec.console.map(|terminal| terminal.is_some());
         self.tasks.add(spec.tid, console, Order::Task(spec));
     }
 
-    /// The process that becomes a task that was saved is to be started, see [`Spawner::bring_back`].
+    /// Has the process that becomes a saved task started, see [`Spawner::bring_back`].
     pub fn bring_back(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
         self.images.add(tid, None, Order::Image { how, handed });
     }
 
-    /// The process of a task that has none yet.
+    /// The entry of a task whose process is not started yet.
     pub fn of(&mut self, tid: Tid) -> Option<&mut Launch> {
         let mut launches = self.tasks.queue.iter_mut().chain(&mut self.images.queue);
         launches.find(|launch| !launch.unwanted && launch.tid == tid)
     }
 
-    /// A task is to have no process here.
+    /// Marks the process of a task as unwanted.
     pub fn discard(&mut self, tid: Tid) {
         for lane in [&mut self.tasks, &mut self.images] {
             lane.discard(tid);
         }
     }
 
-    /// Kills the process of a task if it is just being started.
+    /// Kills the process of a task if it is being started.
     pub fn kill(&self, tid: Tid) {
         for lane in [&self.tasks, &self.images] {
             lane.kill(tid);
         }
     }
 
-    /// The next one that was started, or cannot be.
+    /// The next process that was started, or failed to start.
     pub fn next(&mut self) -> Option<(Launch, Result<Started, Failed>)> {
         self.tasks.next().or_else(|| self.images.next())
     }
 
-    /// None is to be started any more.
+    /// Forgets all processes that are not started yet.
     pub fn clear(&mut self) {
         self.tasks.queue.clear();
         self.images.queue.clear();
@@ -158,7 +160,7 @@ impl Lane {
         self.start_first();
     }
 
-    /// Has the first one started, unless that is under way.
+    /// Has the first entry started, unless it is being started already.
     fn start_first(&mut self) {
         if let Some(order) = self.queue.front_mut().and_then(|first| first.order.take()) {
             self.starter.start(order);

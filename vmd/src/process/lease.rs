@@ -1,13 +1,15 @@
 //! The lease, enforced by the kernel: a timer that kills this daemon at the lease's end.
 //!
 //! A daemon that hangs or was stopped cannot end itself, yet its tasks must be dead before the
-//! others declare the host dead. So a POSIX timer on CLOCK_BOOTTIME is set to the end of the lease
-//! and sends SIGKILL to the process; each renewal pushes it on. The tasks go with their daemon by
-//! their parent-death signal. The `unsafe` here is three calls of the C library.
+//! other daemons declare the host lost. So a POSIX timer on CLOCK_BOOTTIME is set to the end of the
+//! lease and sends SIGKILL to the daemon; each renewal of the lease sets it anew. The tasks die
+//! with their daemon by their parent-death signal. The `unsafe` here is three calls of the C
+//! library.
 //!
-//! All rests on that timer, so a daemon does not start where it does not work: not as process 1 of
-//! a namespace, which its own SIGKILL cannot end ([`crate::start::init`]), and not before another process
-//! of this program has been ended by such a timer while it was stopped ([`Probe`]).
+//! The fencing of a host rests on that timer, so a daemon does not start where the timer does not
+//! work: not as process 1 of a namespace, which its own SIGKILL cannot end
+//! ([`crate::start::init`]), and not before such a timer has ended another, stopped process of this
+//! program ([`Probe`]).
 
 use crate::{
     clock,
@@ -24,17 +26,18 @@ use std::{
 };
 use vm_machine::Time;
 
-/// How long that process has its lease.
+/// Length of the lease of the probe.
 const PROBE_LEASE: Duration = Duration::from_millis(1);
-/// How long its end is awaited: far longer than a process takes to begin on a busy host.
+/// How long the end of the probe is awaited: far longer than a process takes to start on a busy
+/// host.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 
-/// The timer. Disarmed until the first lease.
+/// The timer of the lease. It is disarmed until the first lease.
 #[derive(Debug)]
 pub struct LeaseTimer(libc::timer_t);
 
 impl LeaseTimer {
-    /// A timer that is not set.
+    /// A disarmed timer.
     ///
     /// # Errors
     /// The error of the system call.
@@ -44,7 +47,7 @@ impl LeaseTimer {
         event.sigev_notify = libc::SIGEV_SIGNAL;
         event.sigev_signo = libc::SIGKILL;
         let mut timer: libc::timer_t = ptr::null_mut();
-        // SAFETY: both pointers are to live values of the types that the call wants.
+        // SAFETY: both pointers are to live values of the types that the call takes.
         let result = unsafe { libc::timer_create(libc::CLOCK_BOOTTIME, &mut event, &mut timer) };
         if result != 0 {
             return Err(io::Error::last_os_error());
@@ -52,12 +55,13 @@ impl LeaseTimer {
         Ok(LeaseTimer(timer))
     }
 
-    /// From now on the daemon is killed at `end`, or never, not at any time that was set before.
+    /// Sets the time at which the daemon is killed; none: never. A time that was set before does
+    /// not count any more.
     ///
     /// # Errors
     /// The error of the system call.
     pub fn set(&self, end: Option<Time>) -> io::Result<()> {
-        // Zeroes disarm it.
+        // A time of zero disarms the timer.
         let end = end.unwrap_or(Time(0));
         let setting = libc::itimerspec {
             it_interval: libc::timespec {
@@ -69,8 +73,8 @@ impl LeaseTimer {
                 tv_nsec: (end.0 % 1_000_000 * 1_000) as libc::c_long,
             },
         };
-        // SAFETY: the timer is ours until drop, the setting is a live value, no old setting is
-        // asked for.
+        // SAFETY: the timer is this value's own until it is dropped, the setting is a live value,
+        // no old setting is requested.
         let result =
             unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &setting, ptr::null_mut()) };
         if result != 0 {
@@ -80,14 +84,14 @@ impl LeaseTimer {
     }
 }
 
-/// A process that has stopped itself and that its timer is to end.
+/// A process that has stopped itself and that its timer is to kill.
 #[derive(Debug)]
 pub struct Probe(Child);
 
-/// The work of a probe: waits for its end, stopped.
+/// The work of a probe: stops itself and waits for its death.
 ///
 /// # Errors
-/// When the timer did not end it.
+/// When the timer did not kill it.
 pub fn probe() -> anyhow::Result<()> {
     let timer = LeaseTimer::new()?;
     timer.set(Some(clock::now() + PROBE_LEASE))?;
@@ -96,7 +100,7 @@ pub fn probe() -> anyhow::Result<()> {
 }
 
 impl Probe {
-    /// Starts it.
+    /// Starts a probe.
     ///
     /// # Errors
     /// The error of the system call.
@@ -112,10 +116,10 @@ impl Probe {
         Ok(Probe(child.context("cannot try the lease's timer")?))
     }
 
-    /// Waits until the timer has ended it.
+    /// Waits until the timer has killed the probe.
     ///
     /// # Errors
-    /// When it has not: the lease of a daemon could not be enforced here.
+    /// When the timer has not killed it: the lease of a daemon could not be enforced here.
     pub fn finish(mut self) -> anyhow::Result<()> {
         let start = Instant::now();
         let ended = loop {
@@ -137,14 +141,14 @@ impl Probe {
 
 impl Drop for Probe {
     fn drop(&mut self) {
-        // It has ended, unless the timer does not work.
+        // The probe has ended, unless the timer does not work.
         let _ = self.0.kill().and_then(|()| self.0.wait());
     }
 }
 
 impl Drop for LeaseTimer {
     fn drop(&mut self) {
-        // SAFETY: the timer is ours and not used after this.
+        // SAFETY: the timer is this value's own, and not used after this.
         unsafe { libc::timer_delete(self.0) };
     }
 }

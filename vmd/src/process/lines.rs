@@ -1,16 +1,16 @@
-//! Cuts what a task writes into lines, so that the lines of many tasks can be mixed.
+//! Cuts the output of a task into lines, so that the lines of many tasks can be mixed.
 
 use vm_wire::limits::LINE_MAX;
 
-/// What a task wrote and has not ended with a newline yet.
+/// The output of a task after its last newline.
 #[derive(Debug, Default)]
 pub struct LineCutter {
     rest: Vec<u8>,
 }
 
 impl LineCutter {
-    /// Takes what was written; returns the whole lines in it, at most [`LINE_MAX`] bytes in a
-    /// piece. A longer line is cut.
+    /// Adds output. Returns the whole lines in it, each at most [`LINE_MAX`] bytes: a longer line
+    /// is cut.
     pub fn push(&mut self, mut bytes: &[u8]) -> Vec<Vec<u8>> {
         let mut pieces = Vec::new();
         while !bytes.is_empty() {
@@ -30,7 +30,7 @@ impl LineCutter {
         pieces
     }
 
-    /// The task writes no more: its last line, ended for it.
+    /// The last line of a task that writes no more, with a newline added.
     pub fn finish(&mut self) -> Option<Vec<u8>> {
         if self.rest.is_empty() {
             return None;

@@ -1,10 +1,10 @@
-//! The process of a portable task, started anew from the state that it gave ([`vm_wire::portable`]):
-//! what the restorer does that finds such a state in the place of an image.
+//! Starts the process of a portable task anew from its state ([`vm_wire::portable`]): the work of a
+//! restorer that finds such a state in the place of an image.
 //!
-//! All of the state is read and verified first, so nothing runs that was made of a damaged one. Then
-//! this process becomes the program: that of the saved path, or, where there is none that this host can
-//! execute, the one of the same file name in the daemon's program path. It finds the state in memory,
-//! under the number that the image had.
+//! The whole state is read and verified first, so no process is made from a damaged state. Then the
+//! restorer becomes the program of the saved path, or, if this host cannot execute a program there,
+//! the program of the same file name in the daemon's program path. The program finds the state in
+//! memory, at the descriptor number of the image.
 
 use crate::process::program::ProgramPath;
 use anyhow::{Context as _, bail, ensure};
@@ -28,12 +28,13 @@ use vm_wire::{
     task::ENV_TOKEN,
 };
 
-/// Environment variable of a restorer: where the daemon looks for programs.
+/// Environment variable of a restorer: the folders in which the daemon looks up programs.
 pub const ENV_PROGRAMS: &str = "VM_PROGRAMS";
-/// Two processors as the files of programs name them (ELF), and Rust.
+/// Two architectures: their number in ELF files, and their name in Rust.
 const ARCHES: [(u16, &str); 2] = [(62, "x86_64"), (183, "aarch64")];
 
-/// Whether a portable state comes out of that pipe. Waits for its first bytes, and leaves them there.
+/// Whether the pipe brings a portable state. Waits for the first bytes, and leaves them in the
+/// pipe.
 ///
 /// # Errors
 /// The error of the system call.
@@ -45,15 +46,16 @@ pub fn is_state(pipe: impl AsFd) -> anyhow::Result<bool> {
     drop(into);
     let mut first = Vec::new();
     File::from(copy).read_to_end(&mut first)?;
-    // Who writes it gives more than that at once; who ended before has written no image.
+    // A writer writes more than that at once. If fewer bytes came, the writer has ended without an
+    // image.
     Ok(first == MAGIC)
 }
 
-/// Becomes the program of the state that comes out of `image`, which the state takes the number of. The
-/// sockets have the numbers after it. One of the `folders` has the name of the other here.
+/// Becomes the program of the state that `image` brings. The state gets the number of `image`; the
+/// sockets have the numbers after it. `folders`: a folder's name at the save and its name here.
 ///
 /// # Errors
-/// Why the task cannot go on here.
+/// The reason why the task cannot run here.
 pub fn go_on(image: OwnedFd, folders: Option<(&Path, &Path)>) -> anyhow::Result<Infallible> {
     let mut stream = Vec::new();
     let most = 3 * limits::PORTABLE_PART_MAX + (1 << 20);
@@ -80,12 +82,12 @@ fn os(text: &Body) -> &OsStr {
     OsStr::from_bytes(text)
 }
 
-/// A path as it is here, where one folder may have another name.
+/// The name of a path on this host, where one folder may have another name.
 fn here(path: &Path, folders: Option<(&Path, &Path)>) -> PathBuf {
     let moved = folders.and_then(|(there, here)| Some((here, path.strip_prefix(there).ok()?)));
     match moved {
         None => path.to_owned(),
-        // Without the slash that an empty rest would leave.
+        // `components` removes the slash that an empty rest would leave.
         Some((here, rest)) => here.join(rest).components().collect(),
     }
 }
@@ -117,7 +119,7 @@ fn command(process: &ProcessState, folders: Option<(&Path, &Path)>) -> anyhow::R
     Ok(command)
 }
 
-/// The program of that path, or else of that name.
+/// The program at the saved path, or else the program of the same name in the program path.
 fn find(saved: &Path) -> anyhow::Result<PathBuf> {
     let folders = env::var_os(ENV_PROGRAMS).unwrap_or_default();
     let folders: Vec<PathBuf> = env::split_paths(&folders).collect();
@@ -140,13 +142,13 @@ fn find(saved: &Path) -> anyhow::Result<PathBuf> {
     )
 }
 
-/// The architecture of a program, if this host's is another one.
+/// The architecture of a program, if it is not this host's.
 fn foreign(program: &Path) -> anyhow::Result<Option<String>> {
     let mut head = [0; 20];
     let mut file = File::open(program).with_context(|| program.display().to_string())?;
     let [b'\x7f', b'E', b'L', b'F', .., low, high] = (match file.read_exact(&mut head) {
         Ok(()) => head,
-        // A script, perhaps.
+        // The file may be a script.
         Err(_) => return Ok(None),
     }) else {
         return Ok(None);
@@ -157,7 +159,7 @@ fn foreign(program: &Path) -> anyhow::Result<Option<String>> {
     Ok((arch != env::consts::ARCH).then_some(arch))
 }
 
-/// The names of the variables that whoever starts a task sets.
+/// The names of the variables that are set for a task at its start.
 pub fn names(env: &[(String, String)]) -> String {
     let names: Vec<&str> = env.iter().map(|(name, _)| &name[..]).collect();
     names.join("=")

@@ -1,13 +1,13 @@
-//! The processes of this host's tasks: started, watched, heard, ended.
+//! The processes of this host's tasks: how they are started, watched, read and ended.
 //!
-//! A task's process is a child, watched by its pidfd. When it ends, the rest of its process group
-//! is killed, what it wrote is read to the end, and then the daemon is told. The daemon is also the
-//! subreaper of what tasks leave behind: such orphans become its children and are reaped here. Those
-//! of the session of a task that has ended, and those that began with its token in their environment
-//! ([`crate::process::tokens`]), are killed, and so are the orphans that these leave in turn. The daemon does
-//! not know those that have neither: a process that began a session of its own with another
-//! environment. It kills them when it ends; if it is killed itself, its guardian kills those whose
-//! parent still belongs to a task ([`crate::process::guardian`]).
+//! A task's process is a child, watched by its pidfd. When the process ends, the daemon kills the
+//! rest of its process group, reads its output to the end, and then reports the end to the state
+//! machine. The daemon is also the subreaper of the processes that tasks leave: such orphans become
+//! its children, and it reaps them. It kills the orphans of the session of an ended task, the
+//! orphans with the task's token in their environment ([`crate::process::tokens`]), and the orphans
+//! that these leave in turn. The daemon cannot recognise a process that began a session of its own
+//! with another environment. It kills such processes when it ends. If the daemon itself is killed,
+//! its guardian kills those whose parent still belongs to a task ([`crate::process::guardian`]).
 //!
 //! Processes are started by threads of their own ([`crate::process::launches`]).
 
@@ -46,14 +46,14 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// The exit code of a process that is no child cannot be known.
+/// The exit code of a process that is not a child: the system does not report it.
 const UNKNOWN_CODE: i32 = 255;
 #[derive(Debug)]
 struct Process {
     pid: Pid,
-    /// See [`Started::token`]; of one that was brought back, once it was read.
+    /// See [`Started::token`]; of a restored task, once it was read.
     token: Option<u64>,
-    /// Whether it is our child.
+    /// Whether the process is a child of the daemon.
     child: bool,
     pidfd: usize,
     outputs: Vec<usize>,
@@ -68,19 +68,19 @@ pub struct Processes {
     streams: Slab<Stream>,
     tasks: BTreeMap<Tid, Process>,
     tids: HashMap<Pid, Tid>,
-    /// Ended processes whose terminals are awaited.
+    /// Ended processes whose terminals may still have output.
     lingering: BTreeSet<(Time, Tid)>,
     guardian: Arc<Guardian>,
-    /// Starts another one, see [`Guardian::begin`].
+    /// Starts another guardian, see [`Guardian::begin`].
     guardians: Starter<(), PipeWriter, io::Error>,
     tokens: Tokens,
-    /// Ended processes whose descendants are to end, the oldest first.
+    /// Ended processes whose descendants are to be killed, the oldest first.
     leaving: VecDeque<Leaving>,
-    /// Whether orphans may have come since the last look at them.
+    /// Whether orphans may have come since the last sweep.
     sweep_due: bool,
 }
 
-/// What the descendants of a task's process have of it.
+/// The marks by which the descendants of an ended process are recognised.
 #[derive(Debug)]
 struct Leaving {
     until: Time,
@@ -90,15 +90,15 @@ struct Leaving {
 }
 
 impl Processes {
-    /// None yet. From now on this process is the reaper of its descendants. The event loop is woken when
-    /// [`Processes::take_started`] has something to do.
+    /// An empty table. From now on this process is the reaper of its descendants. The event loop is
+    /// woken when [`Processes::take_started`] has work.
     ///
     /// # Errors
     /// The error of the system call.
     pub fn new(spawner: Spawner, waker: Arc<Waker>) -> io::Result<Processes> {
         // Any process number turns it on.
         match rustix::process::set_child_subreaper(Some(rustix::process::getpid())) {
-            // No kernel says so, but an emulator of another processor (qemu-user).
+            // No kernel returns this error, but an emulator of another processor does (qemu-user).
             Err(rustix::io::Errno::INVAL) => {
                 log::warn!("what tasks leave behind is not this daemon's: it is emulated");
             }
@@ -120,18 +120,19 @@ impl Processes {
         })
     }
 
-    /// The process of a task is to be started.
+    /// Has the process of a task started.
     pub fn launch(&mut self, spec: Box<LaunchSpec>) {
         self.launches.launch(spec);
     }
 
-    /// The process that becomes a task that was saved is to be started, see [`Spawner::bring_back`].
+    /// Has the process that becomes a saved task started, see [`Spawner::bring_back`].
     pub fn bring_back(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
         self.launches.bring_back(tid, how, handed);
     }
 
-    /// Takes in what was started. Returns whether there was something: then children may have ended
-    /// that were left because they might have been this, see [`Processes::reap_some`].
+    /// Takes the results of processes that were to be started. Returns whether there was one: then
+    /// children that were not waited for, because they might have been these, can be waited for,
+    /// see [`Processes::reap_some`].
     pub fn take_started(&mut self, context: &mut Context) -> bool {
         let mut some = false;
         while let Some((launch, started)) = self.launches.next() {
@@ -233,7 +234,7 @@ impl Processes {
             match self.add(tid, fd, role, context) {
                 Ok(place) => places.push(place),
                 Err(error) => {
-                    // Nobody could watch it: it must not live.
+                    // A process that cannot be watched must not live.
                     spawn::kill_group(pid, Signal::KILL);
                     let _ = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
                     self.waited(pid);
@@ -261,25 +262,28 @@ impl Processes {
         Ok(())
     }
 
-    /// Sends the process of a task, but nothing that it has started, a signal.
+    /// Sends a signal to the process of a task, but to no process that it has started.
     pub fn nudge(&mut self, tid: Tid, number: i32) {
         if let Some(launch) = self.launches.of(tid) {
-            // It has started nothing yet.
+            // The process is not started yet.
             launch.signals.push(number);
         } else if let Some(process) = self.tasks.get(&tid)
-            // Of one that was waited for the pidfd is closed; the entry waits for its output.
+            // The pidfd of a process that was waited for is closed; the entry stays until its
+            // output is read.
             && process.ended.is_none()
             && let Some(signal) = spawn::signal(number)
         {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let pidfd = &self.streams[process.pidfd].fd;
             let _ = rustix::process::pidfd_send_signal(pidfd, signal);
         }
     }
 
-    /// The process that was brought back as a task has that task's environment now.
+    /// Handles the moment at which a restored process has become its task, with the task's
+    /// environment.
     pub fn came_back(&mut self, tid: Tid) {
-        // What it starts has its token, as what its former process here left has.
+        // The new processes of the task have the same token as those that its former process on
+        // this host has left.
         for leaving in self.leaving.iter_mut().filter(|it| it.tid == tid) {
             leaving.token = None;
         }
@@ -288,7 +292,7 @@ impl Processes {
         }
     }
 
-    /// Ends the process of a task that is another host's, and forgets it.
+    /// Ends the process of a task that belongs to another host, and forgets it.
     pub fn discard(&mut self, tid: Tid, now: Time) {
         self.launches.kill(tid);
         self.launches.discard(tid);
@@ -332,7 +336,7 @@ impl Processes {
         Ok(place)
     }
 
-    /// Watches a process that became a task by itself.
+    /// Watches a process that enrolled by itself and is not a child of the daemon.
     pub fn adopt(&mut self, tid: Tid, pid: u32, context: &mut Context) {
         let result = Pid::from_raw(pid as i32)
             .ok_or(rustix::io::Errno::SRCH)
@@ -363,7 +367,7 @@ impl Processes {
         }
     }
 
-    /// Something happened at the descriptor in `place`. Returns whether there may be more.
+    /// Handles an event of the descriptor in `place`. Returns whether there may be more.
     pub fn serve(&mut self, place: usize, context: &mut Context) -> bool {
         let Some(stream) = self.streams.get_mut(place) else {
             return false;
@@ -391,8 +395,8 @@ impl Processes {
         match progress {
             Progress::More => true,
             Progress::Waiting => false,
-            // Nobody has it open now. If it were closed here, the kernel would hang up whoever
-            // still runs without it.
+            // No process has the terminal open now. If the daemon closed it here, the kernel would
+            // send SIGHUP to the process of the task, which still runs.
             Progress::Finished if is_terminal && self.runs(tid) => false,
             Progress::Finished => {
                 self.close_output(tid, place, context);
@@ -407,15 +411,15 @@ impl Processes {
         process.is_some_and(|process| process.ended.is_none())
     }
 
-    /// When something is due.
+    /// The time of the next deadline.
     pub fn deadline(&self) -> Option<Time> {
         let terminal = self.lingering.first().map(|(time, _)| *time);
         let leaving = self.leaving.front().map(|first| first.until);
         terminal.into_iter().chain(leaving).min()
     }
 
-    /// Gives up on terminals that others hold open, and looks for the last time for what ended
-    /// tasks left.
+    /// Closes terminals that other processes still hold open, and sweeps the orphans of ended tasks
+    /// for the last time.
     pub fn tick(&mut self, coordinators: &Coordinators, context: &mut Context) {
         if self.guardian.is_due() {
             self.guardians.start(());
@@ -439,7 +443,7 @@ impl Processes {
         }
     }
 
-    /// Sends a signal to a task's process group, or to the process that became a task by itself.
+    /// Sends a signal to a task's process group, or to a process that enrolled by itself.
     pub fn signal(&mut self, tid: Tid, number: i32) {
         if let Some(launch) = self.launches.of(tid) {
             launch.signals.push(number);
@@ -462,18 +466,18 @@ impl Processes {
         if process.child {
             spawn::kill_group(process.pid, signal);
         } else {
-            // It may have ended meanwhile.
+            // The process may have ended meanwhile.
             let pidfd = &self.streams[process.pidfd].fd;
             let _ = rustix::process::pidfd_send_signal(pidfd, signal);
         }
     }
 
-    /// The process of a task.
+    /// The process of a task, if it runs on this host.
     pub fn pid(&self, tid: Tid) -> Option<Pid> {
         self.tasks.get(&tid).map(|process| process.pid)
     }
 
-    /// The living processes, to be measured.
+    /// The living processes, for a measurement.
     pub fn living(&self) -> Vec<(Tid, u32)> {
         self.tasks
             .iter()

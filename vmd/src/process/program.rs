@@ -1,4 +1,4 @@
-//! Finding a program for a task: a path as it is, a name in the program path.
+//! Finds the program of a task: a path is taken as it is, a name is looked up in the program path.
 
 use crate::process::format::{self, Misfit};
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 use vm_wire::task::{FailKind, Failed};
 
-/// Where programs are looked up by name.
+/// The folders in which programs are looked up by name.
 #[derive(Debug, Clone)]
 pub struct ProgramPath(Vec<PathBuf>);
 
@@ -21,7 +21,7 @@ impl ProgramPath {
         let folders = given.iter().cloned().chain(env::split_paths(&system));
         let mut path = Vec::new();
         for folder in folders {
-            // A relative folder means one thing only, that of the daemon's start.
+            // A relative folder is resolved once, from the daemon's working folder at its start.
             if let Ok(folder) = std::path::absolute(folder)
                 && !path.contains(&folder)
             {
@@ -31,17 +31,17 @@ impl ProgramPath {
         ProgramPath(path)
     }
 
-    /// All of them, as in `$PATH`; without those whose names have a `:`.
+    /// All folders, joined as in `$PATH`; without those whose names have a `:`.
     pub fn joined(&self) -> OsString {
         let plain = |folder: &&PathBuf| !folder.as_os_str().as_encoded_bytes().contains(&b':');
         env::join_paths(self.0.iter().filter(plain)).unwrap_or_default()
     }
 
-    /// The absolute path of `program`; a relative path is one from `dir`, or from the daemon's own
-    /// folder. Touches the disk.
+    /// The absolute path of `program`. A relative path starts in `dir`, or in the daemon's own
+    /// working folder. Reads the disk.
     ///
     /// # Errors
-    /// When there is none, or it may not be executed; the text says where it was looked for.
+    /// When there is no such program, or it may not be executed; the text names the folders.
     pub fn find(&self, program: &str, dir: Option<&str>) -> Result<String, Failed> {
         let missing = |text: String| Failed::new(FailKind::NoSuchProgram, text);
         if let Some(dir) = dir
@@ -79,22 +79,22 @@ impl ProgramPath {
     }
 }
 
-/// Why a file is no program that can be started.
+/// The reason why a file cannot be started as a program.
 #[derive(Debug, PartialEq, Eq)]
 enum Unfit {
-    /// It is not there.
+    /// The file does not exist.
     Absent,
-    /// It cannot be looked at.
+    /// The file cannot be examined.
     Unseen(io::ErrorKind),
-    /// It is a folder.
+    /// The file is a folder.
     Folder,
-    /// It is a socket, a device, a pipe.
+    /// The file is a socket, a device or a pipe.
     NoFile,
-    /// There is no right to execute it.
+    /// The user has no right to execute it.
     Right,
-    /// Its path is no UTF-8.
+    /// Its path is not UTF-8.
     Name,
-    /// What it needs is not there.
+    /// The interpreter or loader of the file does not exist.
     Lacks(Misfit),
 }
 

@@ -1,10 +1,9 @@
 //! Signals to the daemon, as readiness of a socket.
 //!
-//! Every signal is caught whose default action ends a process, except those by which a process
-//! ends for a fault of its own (such as SIGSEGV) and SIGKILL. A batch system picks its warnings
-//! from all of them, and a daemon that one of them ended would take its tasks with it. A signal
-//! that is ignored when the daemon starts (`nohup`, or the background of a shell without job
-//! control) stays ignored.
+//! Every signal whose default action ends a process is caught, except SIGKILL and the signals of a
+//! process's own faults (such as SIGSEGV). A batch system may use any of them as a warning, and a
+//! daemon that was ended by a signal would take its tasks with it. A signal that is ignored when
+//! the daemon starts (`nohup`, or the background of a shell without job control) stays ignored.
 
 use crate::context::{Context, Source};
 use mio::net::UnixStream;
@@ -17,7 +16,7 @@ use signal_hook::{
 };
 use std::{fs, io};
 
-/// They announce an end, and so ask the daemon to leave its machine: the ways of terminals and
+/// Signals that announce an end, and so ask the daemon to leave its machine: those of terminals and
 /// service managers, and the warnings of batch systems.
 const STOPS: [i32; 8] = [
     SIGTERM,
@@ -29,32 +28,32 @@ const STOPS: [i32; 8] = [
     SIGUSR2,
     libc::SIGPWR,
 ];
-/// They mean nothing to the daemon, and are logged. The real-time signals are, too.
+/// Signals without a meaning for the daemon, which are logged. So are the real-time signals.
 const NOTED: [i32; 6] = [SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXFSZ, libc::SIGSTKFLT];
 
-/// What signals ask for.
+/// The requests of the signals that came.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// Leave the machine: the signal that says so.
+    /// Leave the machine, because of this signal.
     pub stop: Option<i32>,
-    /// Look for children that have ended: SIGCHLD.
+    /// Wait for children that have ended, because of SIGCHLD.
     pub reap: bool,
-    /// The fault of the tests: SIGUSR1, see [`crate::fault`].
+    /// Carry out the fault of a test, because of SIGUSR1; see [`crate::fault`].
     pub fault: bool,
     /// Signals that are logged and change nothing.
     pub noted: Vec<i32>,
 }
 
-/// The signals that are caught. SIGPIPE is ignored from the start, by Rust's own.
+/// The caught signals. The Rust runtime ignores SIGPIPE from the start.
 #[derive(Debug)]
 pub struct Signals {
     caught: SignalDelivery<UnixStream, SignalOnly>,
-    /// Whether SIGUSR1 is the fault of a test.
+    /// Whether SIGUSR1 requests the fault of a test.
     has_fault: bool,
 }
 
 impl Signals {
-    /// Catches them from now on.
+    /// Catches the signals from now on.
     ///
     /// # Errors
     /// The error of the system call.
@@ -71,14 +70,14 @@ impl Signals {
             if !ignored.has(signal)
                 && let Err(error) = caught.handle().add_signal(signal)
             {
-                // An emulator of another processor keeps some for itself.
+                // An emulator of another processor keeps some signals for itself.
                 log::debug!("{} is not caught: {error}", name(signal));
             }
         }
         Ok(Signals { caught, has_fault })
     }
 
-    /// What was asked since the last call.
+    /// Takes the requests since the last call.
     pub fn take(&mut self) -> Asked {
         let mut asked = Asked::default();
         for signal in self.caught.pending() {
@@ -93,7 +92,7 @@ impl Signals {
     }
 }
 
-/// All signals that a process of this program can catch and that would end it.
+/// All signals that a program can catch and that would end it.
 pub fn catchable() -> impl Iterator<Item = i32> {
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
     STOPS.into_iter().chain(NOTED).chain(real_time)
@@ -104,7 +103,7 @@ pub fn catchable() -> impl Iterator<Item = i32> {
 pub struct Ignored(u64);
 
 impl Ignored {
-    /// As it is at this moment; none where the system does not say.
+    /// The ignored signals at this moment; none if the system does not report them.
     pub fn now() -> Ignored {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mut lines = status.lines();
@@ -113,7 +112,7 @@ impl Ignored {
         Ignored(mask.unwrap_or(0))
     }
 
-    /// Whether that signal is one of them.
+    /// Whether that signal is ignored.
     pub fn has(self, signal: i32) -> bool {
         let bit = u32::try_from(signal - 1).ok();
         bit.and_then(|bit| self.0.checked_shr(bit))
@@ -121,7 +120,7 @@ impl Ignored {
     }
 }
 
-/// What a signal is called.
+/// The name of a signal.
 pub fn name(signal: i32) -> String {
     match signal_hook::low_level::signal_name(signal) {
         Some(name) => name.to_owned(),
@@ -139,7 +138,7 @@ mod tests {
         let ignored = Ignored(1 | 1 << 12);
         assert!(ignored.has(1) && ignored.has(13));
         assert!(!ignored.has(2) && !ignored.has(64) && !ignored.has(0) && !ignored.has(65));
-        // By Rust's own runtime.
+        // The Rust runtime ignores SIGPIPE.
         assert!(Ignored::now().has(libc::SIGPIPE) && !Ignored::now().has(SIGTERM));
     }
 }

@@ -1,15 +1,18 @@
-//! How much memory there is to spare, and which process goes first where there is none.
+//! Determines how much memory is to spare, and which processes the kernel kills first if memory
+//! runs out.
 //!
-//! What is spare is the least of what the host has and what each control group leaves that this daemon
-//! is in (cgroups(7)): a batch system or a container limits a job so. Both versions of control groups
-//! are looked at, and every group above, because a limit holds for all that is below. Files in the
-//! kernel's cache count as spare: they make room for whoever needs it.
+//! The spare memory is the least of what the host has free and what each control group of this
+//! daemon leaves (cgroups(7)): batch systems and containers limit jobs by control groups. Both
+//! versions of control groups are considered, and every group above the daemon's, because a limit
+//! holds for all groups below. Files in the kernel's cache count as spare, because the kernel can
+//! drop them.
 //!
-//! Where memory runs out all the same, the kernel kills the process that has most, and adds what its
-//! `oom_score_adj` says (proc(5)): thousandths of all memory. A user may only raise that. So a daemon
-//! keeps what it was started with, its tasks start with [`TASK_SCORE`] more, and what can be done again
-//! (a process that carries an image, one that is becoming a task, a copy that writes an image) says
-//! that it goes first. All of that is lost with a daemon, so it goes last.
+//! If memory still runs out, the kernel kills the process with the most memory, plus its
+//! `oom_score_adj` (proc(5)) in thousandths of all memory. A user may only raise that score. So a
+//! daemon keeps the score that it was started with, and its tasks start with [`TASK_SCORE`] more.
+//! Processes whose work can be repeated (transfer processes, restorers, copies that write an image)
+//! get the highest score, so they are killed first. The loss of a daemon loses all of them, so the
+//! daemon is killed last.
 
 use rustix::{
     fs::{Mode, OFlags, open},
@@ -22,17 +25,18 @@ use std::{
 };
 use vm_machine::Room;
 
-/// Added to a daemon's score for its tasks. Thousandths of all memory that they may use.
+/// Added to a daemon's score for its tasks, in thousandths of all memory.
 pub const TASK_SCORE: i32 = 300;
-/// The score of what goes first: the highest there is.
+/// The score of processes that are to be killed first: the highest that exists.
 pub const SCORE_MAX: i32 = 1000;
-/// This process's own.
+/// The file with the score of this process.
 const OWN: &str = "/proc/self/oom_score_adj";
-/// From here on a limit of version 1 is none: it says so with the largest number of pages. Bytes.
+/// A limit of version 1 from here on means no limit: the kernel reports the largest number of
+/// pages. Bytes.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// How many bytes the host and its control groups have to spare; nothing where the system does not
-/// tell.
+/// Bytes that the host and its control groups have to spare; none if the system does not report
+/// them.
 pub fn room() -> Option<Room> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let of_groups = groups(Path::new("/proc/self"));
@@ -43,7 +47,7 @@ pub fn room() -> Option<Room> {
     })
 }
 
-/// What the host has to spare, by /proc/meminfo.
+/// Bytes that the host has to spare, from /proc/meminfo.
 fn available(meminfo: &str) -> Option<u64> {
     let mut lines = meminfo.lines();
     let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -51,13 +55,13 @@ fn available(meminfo: &str) -> Option<u64> {
     Some(kib.saturating_mul(1024))
 }
 
-/// The control group of this process in one hierarchy that may limit memory.
+/// The control group of this process in a hierarchy that may limit memory.
 #[derive(Debug, PartialEq, Eq)]
 struct Group {
     version: Version,
     /// Where the hierarchy is mounted.
     mounted: PathBuf,
-    /// The group, below that.
+    /// Path of the group below `mounted`.
     path: PathBuf,
 }
 
@@ -67,14 +71,14 @@ enum Version {
     Two,
 }
 
-/// The groups of the process that has this folder in /proc, of both versions.
+/// The groups, of both versions, of the process whose folder in /proc is `process`.
 fn groups(process: &Path) -> Vec<Group> {
     let read = |name: &str| fs::read_to_string(process.join(name)).unwrap_or_default();
     let (of_process, mounts) = (read("cgroup"), read("mountinfo"));
     let of = |(version, path): (Version, &str)| {
         let (root, mounted) = mounts.lines().find_map(|line| mount(line, version))?;
         let path = Path::new(path).strip_prefix(&root).ok();
-        // What lies outside of what is mounted here cannot be looked at, but what is mounted can.
+        // A group outside of the mounted part cannot be read; the root of the mounted part can.
         let path = path
             .filter(|path| !path.starts_with(".."))
             .unwrap_or(Path::new(""));
@@ -91,7 +95,8 @@ fn groups(process: &Path) -> Vec<Group> {
         .collect()
 }
 
-/// A line of /proc/PID/cgroup, if memory may be limited in that hierarchy: number, controllers, path.
+/// Parses a line of /proc/PID/cgroup (number, controllers, path), if that hierarchy may limit
+/// memory.
 fn hierarchy(line: &str) -> Option<(Version, &str)> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -101,8 +106,8 @@ fn hierarchy(line: &str) -> Option<(Version, &str)> {
     }
 }
 
-/// A line of /proc/PID/mountinfo, if such a hierarchy is mounted there: its group that is seen as the
-/// root, and where.
+/// Parses a line of /proc/PID/mountinfo, if it mounts such a hierarchy: the group at the root of
+/// the mount, and the mount point.
 fn mount(line: &str, version: Version) -> Option<(PathBuf, PathBuf)> {
     let (mount, file_system) = line.split_once(" - ")?;
     let mut file_system = file_system.split(' ');
@@ -116,7 +121,7 @@ fn mount(line: &str, version: Version) -> Option<(PathBuf, PathBuf)> {
     is_it.then(|| (unescaped(root), unescaped(mounted)))
 }
 
-/// A path of mountinfo, where blanks and the like are a backslash and three octal digits.
+/// A path of mountinfo, in which a blank, for example, is a backslash and three octal digits.
 fn unescaped(word: &str) -> PathBuf {
     let bytes = word.as_bytes();
     let mut path = Vec::with_capacity(bytes.len());
@@ -139,7 +144,7 @@ fn unescaped(word: &str) -> PathBuf {
 }
 
 impl Group {
-    /// What the group, and all that it is in, leave to be used, if any has a limit.
+    /// Bytes that the group and all groups above it leave, if any of them has a limit.
     fn spare(&self) -> Option<u64> {
         let all = self.path.ancestors();
         let all = all.map(|group| self.mounted.join(group));
@@ -149,10 +154,10 @@ impl Group {
 }
 
 impl Version {
-    /// What a group leaves, without those that it is in.
+    /// Bytes that a group leaves, without regard to the groups above it.
     fn spare_of(self, group: &Path) -> Option<u64> {
         let read = |name: &str| fs::read_to_string(group.join(name)).ok();
-        // "max" is no number: it is no limit.
+        // The word "max" is not a number and means no limit.
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
         let (limits, used, files): (&[&str], _, _) = match self {
             Version::One => (
@@ -160,7 +165,7 @@ impl Version {
                 "memory.usage_in_bytes",
                 ["total_active_file", "total_inactive_file"],
             ),
-            // Above "high" the group is slowed down until it uses less.
+            // Above "high" the kernel slows the group down until it uses less.
             Version::Two => (
                 &["memory.max", "memory.high"],
                 "memory.current",
@@ -178,19 +183,19 @@ impl Version {
     }
 }
 
-/// Sets the score of this process, between fork and exec too: it makes system calls only.
+/// Sets the score of this process. May be called between fork and exec: it makes system calls only.
 pub fn begin_with(score: Digits) {
     let file = open(OWN, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-    // Where that is not allowed, it goes when others do.
+    // If a lower score is not allowed, the process keeps the one that it has.
     let _ = file.and_then(|file| rustix::io::write(file, &score.0));
 }
 
-/// A score in words, which may be used where nothing may be allocated.
+/// A score as text, without an allocation.
 #[derive(Debug, Clone, Copy)]
 pub struct Digits([u8; 5]);
 
 impl From<i32> for Digits {
-    /// Of -1000 to 1000.
+    /// The score must be between -1000 and 1000.
     fn from(score: i32) -> Self {
         let mut digits = [b' '; 5];
         let text = format!("{score}");
@@ -200,11 +205,11 @@ impl From<i32> for Digits {
     }
 }
 
-/// A process that was started to become a task is one now: it has the score of tasks, unless it has set
-/// one of its own.
+/// Gives a process that has become its task the score of tasks, unless the process has set a score
+/// of its own.
 pub fn becomes_task(process: Pid) {
     if score(process).is_ok_and(|score| score == SCORE_MAX) {
-        // Where that is not allowed, it goes first as before.
+        // If that is not allowed, the process keeps the highest score.
         let _ = set_score(process, task_score());
     }
 }
@@ -227,7 +232,7 @@ pub fn score(process: Pid) -> io::Result<i32> {
 /// Sets the score of a process.
 ///
 /// # Errors
-/// What the system says, such as that it would be lower than this user may have it.
+/// The error of the system call, for example because the user may not lower the score that far.
 pub fn set_score(process: Pid, score: i32) -> io::Result<()> {
     fs::write(score_file(process), score.to_string())
 }
@@ -240,7 +245,8 @@ fn score_file(process: Pid) -> PathBuf {
 mod tests {
     use super::*;
 
-    /// A process of which /proc says this, in a hierarchy of control groups that is a folder.
+    /// A folder in the form of /proc/PID with these files, in a hierarchy of control groups that is
+    /// a folder.
     fn process(cgroup: &str, mountinfo: &str) -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         let here = folder.path().display().to_string().replace(' ', "\\040");
@@ -250,7 +256,7 @@ mod tests {
         folder
     }
 
-    /// What the groups of a process leave.
+    /// Bytes that the groups of a process leave.
     fn spare(process: &Path) -> Option<u64> {
         groups(process).iter().filter_map(Group::spare).min()
     }
@@ -294,7 +300,7 @@ mod tests {
         write("job/memory.limit_in_bytes", "100\n");
         write("job/memory.usage_in_bytes", "90\n");
         assert_eq!(spare(groups), Some(10));
-        // What is of the group alone does not count, but what is of all below it, too.
+        // Figures of the group alone do not count; figures of all groups below it do.
         let stat = "inactive_file 1\ntotal_inactive_file 20\ntotal_active_file 5\n";
         write("job/memory.stat", stat);
         assert_eq!(spare(groups), Some(35));
@@ -305,8 +311,8 @@ mod tests {
 
     #[test]
     fn a_container_sees_its_own_group_as_the_root() {
-        // Without a namespace of groups, the path is that of the host; with one, it is below the root,
-        // or begins with what lies outside.
+        // Without a namespace of groups the path is the host's. With one, it is below the root, or
+        // begins with the part outside of the namespace.
         for (path, root) in [
             ("/docker/7/step", "/docker/7"),
             ("/step", "/"),

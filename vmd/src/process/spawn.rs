@@ -1,10 +1,10 @@
 //! Starting a task's process, and the few calls about processes that need `unsafe`.
 //!
-//! The parent-death signal that ties a task to the daemon belongs to the thread that forked, so that has
-//! to live as long ([`crate::process::starter`]). Each task has a session of its own, so that what it starts can
-//! be ended with it. `unsafe` here: the code between fork and exec, which makes system calls only, the
-//! program's arguments as it hands them to the kernel, and two calls of the C library that rustix does not
-//! have.
+//! The parent-death signal that ties a task to the daemon belongs to the thread that forked, so
+//! that thread must live as long as the daemon ([`crate::process::starter`]). Each task has a
+//! session of its own, so that its descendants can be ended with it. `unsafe` here: the code
+//! between fork and exec, which makes system calls only, the program's arguments in the form that
+//! the kernel takes, and two calls of the C library that rustix does not have.
 
 use crate::{
     image::transfer::{self, Back},
@@ -41,51 +41,53 @@ use vm_wire::{
     task::{ENV_SOCKET, ENV_TOKEN, FailKind, Failed},
 };
 
-/// Executes texts whose first line names no other program.
+/// The shell that executes texts whose first line names no interpreter.
 const SHELL: &str = "/bin/sh";
 /// The name of the companions of a task with a terminal ([`keep_job_control`]).
 const COMPANION: &std::ffi::CStr = c"vm-terminal";
 
-/// What every task's process starts with.
+/// The settings with which every task's process starts.
 #[derive(Debug, Clone)]
 pub struct Spawner {
     /// The daemon's socket.
     pub socket: PathBuf,
-    /// Where a task starts for which nobody says otherwise; where the daemon did, if there is none.
+    /// The working folder of a task for which none is requested. None: the working folder of the
+    /// daemon.
     pub work_dir: Option<String>,
     /// Where programs are looked up by name.
     pub path: ProgramPath,
-    /// The limit of open files as the daemon found it.
+    /// The limits of open files at the daemon's start.
     pub file_limit: Rlimit,
-    /// Variables of the daemon's environment that tasks do not get, unless who starts them says so.
+    /// Variables of the daemon's environment that tasks do not inherit; a spawn request may set
+    /// them.
     pub hidden: Option<[&'static str; 3]>,
-    /// Ends what is left of tasks when the daemon is killed.
+    /// Ends the processes that tasks left if the daemon is killed.
     pub guardian: Arc<Guardian>,
 }
 
 /// A process that was started.
 #[derive(Debug)]
 pub struct Started {
-    /// Its number, of its session and process group too.
+    /// The process number, which is also that of its session and process group.
     pub pid: Pid,
-    /// What it has in its environment, and what it starts inherits; not if it is brought back.
+    /// The token in its environment, which its descendants inherit; none for a restored task.
     pub token: Option<u64>,
-    /// Becomes readable when it ends.
+    /// Becomes readable when the process ends.
     pub pidfd: OwnedFd,
-    /// Our ends of its standard streams.
+    /// The daemon's ends of its standard streams.
     pub streams: Streams,
 }
 
-/// Our ends of a process's standard streams; they do not block.
+/// The daemon's ends of a process's standard streams. They do not block.
 #[derive(Debug)]
 pub enum Streams {
-    /// Pipes; its input is open only for a master with a console.
+    /// Pipes. The input is open only for a master with a console.
     Pipes {
-        /// Where its input comes from.
+        /// The end to write its input to.
         input: Option<OwnedFd>,
-        /// What it writes to standard output.
+        /// The end to read its standard output from.
         output: OwnedFd,
-        /// What it writes to standard error.
+        /// The end to read its standard error from.
         error: OwnedFd,
     },
     /// A terminal.
@@ -93,10 +95,11 @@ pub enum Streams {
 }
 
 impl Spawner {
-    /// Starts the process of a task: of its program, or of the shell that executes it.
+    /// Starts the process of a task: its program, or the shell for a script without interpreter.
     ///
     /// # Errors
-    /// When the system says no; the text names the program, and why this host cannot execute it.
+    /// When the start fails; the text names the program and the reason why this host cannot execute
+    /// it.
     pub fn spawn(&self, spec: &LaunchSpec) -> Result<Started, Failed> {
         let program = spec.program.as_str();
         let failed = |error: io::Error| {
@@ -119,8 +122,8 @@ impl Spawner {
         })
     }
 
-    /// Starts the process that becomes a task that was saved on another host. `handed`: where its
-    /// image comes from, its data socket, its interrupt socket.
+    /// Starts the restorer, the process that becomes a saved task. `handed`: the image, the data
+    /// socket, the interrupt socket.
     ///
     /// # Errors
     /// The error of the system call.
@@ -136,7 +139,7 @@ impl Spawner {
         self.run(command, None, None, Some(handed), None)
     }
 
-    /// Executes these words, and the task's arguments behind them.
+    /// Executes `words`, followed by the task's arguments.
     fn start(&self, spec: &LaunchSpec, words: &[&str]) -> io::Result<Started> {
         let words = words.iter().copied();
         let words = words.chain(spec.args.iter().map(String::as_str));
@@ -180,7 +183,8 @@ impl Spawner {
         all
     }
 
-    /// Starts a process that dies with this daemon: of that call, or of the command's own program.
+    /// Starts a process that dies with this daemon: the program of `call`, or else the command's
+    /// own.
     fn run(
         &self,
         mut command: Command,
@@ -191,7 +195,7 @@ impl Spawner {
     ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
         let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
-        // One that is to become a task can be started again as long as it is none.
+        // A restorer can be started again as long as it has not become the task.
         let score = Digits::from(match handed {
             Some(_) => spare::SCORE_MAX,
             None => spare::task_score(),
@@ -202,10 +206,12 @@ impl Spawner {
             command.pre_exec(move || {
                 keep_descriptors();
                 spare::begin_with(score);
-                // Before the limit is lowered: the daemon may have open what the task may not.
+                // This comes before the limit is lowered: the daemon may have more descriptors open
+                // than the task may.
                 handed.map_or(Ok(()), hand_over)?;
                 tie_to_daemon(daemon, file_limit, has_terminal)?;
-                // The C library would hand what the kernel does not execute to the shell.
+                // Without an explicit call, the C library would hand a file that the kernel does
+                // not execute to the shell.
                 call.as_ref().map_or(Ok(()), |call| Err(call.execute()))
             });
         }
@@ -229,7 +235,7 @@ impl Spawner {
                 streams,
             }),
             (Err(error), _) | (_, Err(error)) => {
-                // Nobody could watch it.
+                // A process that cannot be watched must not live.
                 child.kill()?;
                 child.wait()?;
                 self.guardian.remove(pid);
@@ -239,17 +245,17 @@ impl Spawner {
     }
 }
 
-/// Words as the kernel takes them: pointers to them, and a null one.
+/// Words in the form that the kernel takes: pointers to them, and a null pointer at the end.
 struct Words {
-    /// What the pointers lead to.
+    /// The texts to which the pointers lead.
     _texts: Vec<CString>,
     pointers: Vec<*const c_char>,
 }
 
-// SAFETY: the pointers lead into allocations that belong to the texts beside them, which nobody changes or
-// moves apart from them; a text may be read by any thread.
+// SAFETY: the pointers lead into allocations that belong to the texts beside them. The texts are
+// never changed, nor moved without the pointers, and any thread may read them.
 unsafe impl Send for Words {}
-// SAFETY: as above.
+// SAFETY: as for `Send`.
 unsafe impl Sync for Words {}
 
 impl Words {
@@ -271,7 +277,7 @@ struct Call {
 }
 
 impl Call {
-    /// The first word is the program's path.
+    /// The first word is the path of the program.
     fn new<'a>(
         words: impl Iterator<Item = &'a str>,
         environment: &BTreeMap<OsString, OsString>,
@@ -285,17 +291,18 @@ impl Call {
         })
     }
 
-    /// In the child: returns only if the system says no.
+    /// Runs in the child. Returns only on failure.
     fn execute(&self) -> io::Error {
         let (arguments, environment) = (&self.arguments.pointers, &self.environment.pointers);
-        // SAFETY: both end with a null pointer, so that the first of them is there; the others lead to
-        // texts that end with a null byte.
+        // SAFETY: both lists end with a null pointer, so the first element exists; the other
+        // pointers lead to texts that end with a null byte.
         unsafe { libc::execve(arguments[0], arguments.as_ptr(), environment.as_ptr()) };
         io::Error::last_os_error()
     }
 }
 
-/// In the child: a session of its own, its terminal, and death together with the daemon.
+/// Runs in the child: begins a session, takes the terminal, and ties the process's death to the
+/// daemon's.
 fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
     rustix::process::setsid()?;
     ignore_nothing();
@@ -305,31 +312,32 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<
     }
     rustix::process::setrlimit(Resource::Nofile, file_limit)?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It may have ended before it could be tied to.
+    // The daemon may have ended before the signal was set.
     if rustix::process::getppid() != Some(daemon) {
         return Err(io::ErrorKind::BrokenPipe.into());
     }
     Ok(())
 }
 
-/// In the child, which leads a session with a terminal: has Ctrl-Z stop it.
+/// Runs in the child, which leads a session with a terminal: makes Ctrl-Z stop it.
 ///
-/// The kernel lets a terminal stop no process group that nobody in its session would continue, an
-/// *orphaned* one: one of whose members none has its parent in another group of the session. The
-/// child's own parent is the daemon, in another session. So two processes are added that do nothing
-/// until they are killed: a parent in a group of its own, and its child in the group of this process.
-/// The first one's parent ends at once, so it is the daemon's, as whatever a task leaves behind; both
-/// end with the daemon, and with this process, also if that never becomes its program. Without them,
-/// Ctrl-Z does nothing, so this process waits until both are there. They have a name of their own ([`COMPANION`]), by which `ps` and `pgrep` tell them
-/// from a daemon.
+/// A terminal stops only process groups that another process of the session could continue. The
+/// kernel ignores Ctrl-Z for an *orphaned* group: one in which no member has a parent in another
+/// group of the same session. The parent of this child is the daemon, in another session. So two
+/// companion processes are added that do nothing until they are killed: a parent in a group of its
+/// own, and its child in the group of this process. The parent of the first companion ends at once,
+/// so the companion becomes a child of the daemon, like any process that a task leaves. Both
+/// companions end with the daemon and with this process, even if this process never becomes its
+/// program. Without them Ctrl-Z would have no effect, so this process waits until both exist. They
+/// have a name of their own ([`COMPANION`]), by which `ps` and `pgrep` tell them from a daemon.
 fn keep_job_control(daemon: Pid) {
     let (daemon, leader) = (
         daemon.as_raw_nonzero().get(),
         rustix::process::getpid().as_raw_nonzero().get(),
     );
-    // SAFETY: bare system calls that take numbers, or write into memory of this function. Without flags a
-    // clone is a fork that sends its parent no signal when it ends; this process has one thread, and the
-    // copies call nothing but the system before they end or wait for ever.
+    // SAFETY: bare system calls that take numbers, or write into memory of this function. Without
+    // flags a clone is a fork that sends its parent no signal when it ends. This process has one
+    // thread, and the copies make only system calls until they end or wait for ever.
     unsafe {
         let between = libc::syscall(libc::SYS_clone, 0, 0, 0, 0, 0);
         if between == 0 {
@@ -339,7 +347,8 @@ fn keep_job_control(daemon: Pid) {
             if libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) == 0 {
                 be_companion(daemon, leader, between);
             }
-            // Ends when both companions are where they belong, or are gone: then the program may begin.
+            // The read ends when both companions are in their places, or have ended: then the
+            // program may begin.
             libc::close(ends[1]);
             libc::read(ends[0], [0_u8].as_mut_ptr().cast(), 1);
             libc::_exit(0);
@@ -350,10 +359,10 @@ fn keep_job_control(daemon: Pid) {
     }
 }
 
-/// In the companions of a session's leader: never returns.
+/// Runs in the companions of a session's leader. Never returns.
 ///
 /// # Safety
-/// The process is a copy of one with one thread, for which nobody waits any more.
+/// The process is a copy of a process with one thread, and no process waits for it.
 unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
     // SAFETY: system calls that take numbers, and a set that is filled before it is used.
     unsafe {
@@ -376,11 +385,12 @@ unsafe fn be_companion(daemon: i32, leader: i32, between: i32) -> ! {
     }
 }
 
-/// Closes all descriptors, for the pipe by which the daemon learns that the task's program runs is open
-/// here, too; returns a pidfd of that process. It is negative where pidfds are refused: then the daemon ends
-/// the companions, once it sees that the leader has ended.
+/// Closes all descriptors: the pipe by which the daemon learns that the task's program runs is open
+/// here, too. Returns a pidfd of the leader. The result is negative if pidfds are refused: then the
+/// daemon ends the companions once it sees that the leader has ended.
 ///
 /// # Safety
+/// The process uses no descriptor.
 /// The process uses no descriptor.
 unsafe fn watch_alone(leader: i32) -> i32 {
     // SAFETY: system calls that take numbers.
@@ -392,8 +402,8 @@ unsafe fn watch_alone(leader: i32) -> i32 {
     }
 }
 
-/// Waits for the end of a process that has this pidfd, but not longer than the parent lives. A negative
-/// number is no pidfd: then the parent's end alone is waited for.
+/// Waits until the process of the pidfd ends, but not longer than the parent lives. With a negative
+/// number, only the parent's end is awaited.
 ///
 /// # Safety
 /// The process runs no other code.
@@ -406,14 +416,14 @@ unsafe fn stay_with(parent: i32, watched: i32) -> ! {
     // SAFETY: system calls that take numbers, and one that writes into `end`.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-        // It may have ended before.
+        // The parent may have ended before the signal was set.
         while libc::getppid() == parent && libc::poll(&mut end, 1, -1) <= 0 {}
         libc::_exit(0)
     }
 }
 
-/// In the child: what the daemon was started to ignore, as SIGHUP by `nohup`, its tasks do not, which
-/// are ended by such signals.
+/// Runs in the child: restores the default action of the signals that the daemon was started to
+/// ignore, such as SIGHUP by `nohup`. Those signals are to end tasks.
 fn ignore_nothing() {
     for number in signals::catchable() {
         // SAFETY: it sets the kernel's default, and no handler of this program.
@@ -421,18 +431,18 @@ fn ignore_nothing() {
     }
 }
 
-/// Where `close_range` is refused, numbers of descriptors below this one are looked at.
+/// Bound on the descriptor numbers that are examined if `close_range` is refused.
 const NUMBERS_MAX: u64 = 1 << 16;
 
-/// In the child: whatever the daemon itself was started with is not the task's, which could not be
-/// moved with it.
+/// Runs in the child: marks all descriptors that the daemon itself was started with to be closed.
+/// They are not the task's, and a task with them could not be moved.
 fn keep_descriptors() {
-    // SAFETY: it takes numbers.
+    // SAFETY: the call takes numbers.
     let set = unsafe { libc::close_range(3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC as i32) };
     if set == 0 {
         return;
     }
-    // A sandbox, or an old kernel, refuses it.
+    // A sandbox, or an old kernel, refuses the call.
     // SAFETY: the C library writes the limit.
     let limit = unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
@@ -440,14 +450,14 @@ fn keep_descriptors() {
         limit.rlim_cur.min(NUMBERS_MAX) as i32
     };
     for fd in 3..limit {
-        // SAFETY: it changes a flag, if there is such a descriptor.
+        // SAFETY: the call changes a flag, if there is such a descriptor.
         unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
-/// In the child: the descriptors get the numbers under which a restorer finds them.
+/// Runs in the child: gives the descriptors the numbers under which a restorer finds them.
 fn hand_over(handed: [RawFd; 3]) -> io::Result<()> {
-    // First out of the way of those numbers.
+    // The descriptors are first moved out of the way of those numbers.
     let mut aside = [-1; 3];
     for (place, fd) in aside.iter_mut().zip(handed) {
         // SAFETY: these commands take numbers.
@@ -457,7 +467,7 @@ fn hand_over(handed: [RawFd; 3]) -> io::Result<()> {
         }
     }
     for (fd, to) in aside.into_iter().zip(transfer::IMAGE..) {
-        // SAFETY: numbers, too.
+        // SAFETY: the call takes numbers.
         if unsafe { libc::dup2(fd, to) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -465,7 +475,7 @@ fn hand_over(handed: [RawFd; 3]) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives the command a new terminal; returns the daemon's end.
+/// Gives the command a new terminal. Returns the daemon's end of it.
 fn open_terminal(command: &mut Command, size: WindowSize) -> io::Result<OwnedFd> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let ours = rustix::pty::openpt(flags)?;
@@ -501,7 +511,7 @@ fn pipes(child: &mut std::process::Child) -> io::Result<Streams> {
     })
 }
 
-/// Sets the size of a terminal; its processes get SIGWINCH.
+/// Sets the size of a terminal. Its processes get SIGWINCH.
 ///
 /// # Errors
 /// The error of the system call.
@@ -515,28 +525,29 @@ pub fn resize(terminal: impl AsFd, size: WindowSize) -> io::Result<()> {
     Ok(rustix::termios::tcsetwinsize(terminal, size)?)
 }
 
-/// Signals a process group; it may be gone.
+/// Sends a signal to a process group, which may be gone.
 pub fn kill_group(leader: Pid, signal: Signal) {
     let _ = rustix::process::kill_process_group(leader, signal);
 }
 
-/// The signal of that number, real-time ones among them.
+/// The signal with that number, including the real-time signals.
 pub fn signal(number: i32) -> Option<Signal> {
     if let Some(signal) = Signal::from_named_raw(number) {
         return Some(signal);
     }
     let real_time = libc::SIGRTMIN()..=libc::SIGRTMAX();
-    // SAFETY: the C library leaves the signals of this range to the program, and the number is
-    // only passed to other processes.
+    // SAFETY: the C library leaves the signals of this range to the program, and the number is only
+    // passed to other processes.
     real_time
         .contains(&number)
         .then(|| unsafe { Signal::from_raw_unchecked(number) })
 }
 
-/// A child that was stopped by a signal, or goes on, which is told once, and whether it is stopped.
+/// A child that was stopped by a signal, or was continued, and whether it is stopped. Each change
+/// is reported once.
 pub fn take_stopped() -> Option<(Pid, bool)> {
     let flags = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
-    // SAFETY: as below.
+    // SAFETY: as in `peek_ended`.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {
@@ -547,11 +558,11 @@ pub fn take_stopped() -> Option<(Pid, bool)> {
     }
 }
 
-/// A child that has ended and was not waited for; it stays so.
+/// A child that has ended and was not waited for. It stays so.
 pub fn peek_ended() -> Option<Pid> {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-    // SAFETY: a siginfo_t is plain data, for which zeroes are valid; the call fills it in, and
-    // leaves the process number zero where no child has ended.
+    // SAFETY: a siginfo_t is plain data, for which zeroes are valid. The call fills it in, and
+    // leaves the process number zero if no child has ended.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
         if libc::waitid(libc::P_ALL, 0, &mut info, flags) != 0 {

@@ -1,14 +1,14 @@
-//! Processes are started by threads beside the event loop.
+//! Starts processes in threads beside the event loop.
 //!
-//! Who starts a process waits until that has become its program. It may be long: the program may lie
-//! in a file system that is far away, or the new process may get no processor for seconds. A daemon
-//! that waited for it would be lost, with all its tasks, once its lease ends. So a thread waits, one
-//! process after the other: one thread for the programs of tasks and one for tasks that are brought back
-//! ([`crate::process::launches`]), one for those that carry their images ([`crate::image::carriers`]), one for
-//! coordinators ([`crate::process::coordinators`]), one for guardians ([`crate::process::guardian`]), so that none waits
-//! for another's. It lives as long as the
-//! daemon, because the parent-death signal that ties a process to the daemon belongs to the thread that
-//! forked.
+//! The start of a process waits until the child has become its program. That may take long: the
+//! program may lie in a file system that is far away, or the child may get no processor for
+//! seconds. If the event loop waited, the daemon could lose its lease, and with it all its tasks.
+//! So a thread waits, for one process after the other. There is one thread for each kind: the
+//! programs of tasks, restored tasks ([`crate::process::launches`]), transfer processes
+//! ([`crate::image::carriers`]), coordinators ([`crate::process::coordinators`]), guardians
+//! ([`crate::process::guardian`]). So none waits for another kind. A thread lives as long as the
+//! daemon, because the parent-death signal that ties a process to the daemon belongs to the thread
+//! that forked.
 
 use crate::process::usage;
 use mio::Waker;
@@ -24,18 +24,18 @@ use std::{
     thread,
 };
 
-/// What became of an order: a child of this daemon and what belongs to it, or why there is none.
+/// The result of an order: a child of this daemon and its companion value, or the error.
 pub type Answer<T, E> = Result<(Pid, T), E>;
 
-/// A thread that starts processes: it is given orders `O`.
+/// A thread that starts processes. Its orders have the type `O`.
 #[derive(Debug)]
 pub struct Starter<O, T, E> {
     orders: Sender<O>,
     answers: Receiver<Answer<T, E>>,
     thread: Pid,
-    /// Orders without an answer.
+    /// Number of orders without a result.
     open: usize,
-    /// Children that were in an answer, and were not waited for.
+    /// Children that were in a result, and were not waited for.
     told: HashSet<Pid>,
 }
 
@@ -45,7 +45,7 @@ where
     T: Send + 'static,
     E: Send + 'static,
 {
-    /// Starts the thread; it wakes the event loop with each answer.
+    /// Starts the thread. It wakes the event loop with each result.
     ///
     /// # Errors
     /// The error of the system call.
@@ -61,7 +61,7 @@ where
             .name(name.to_owned())
             .spawn(move || {
                 let known = number.send(rustix::thread::gettid());
-                // Nobody hears it any more when the daemon ends.
+                // There is no receiver any more when the daemon ends.
                 let _ = known.map(|()| work(start, &queue, &done, &waker));
             })?;
         let thread = numbered.recv().map_err(io::Error::other)?;
@@ -74,14 +74,14 @@ where
         })
     }
 
-    /// Has a process started. What is queued has its limit where orders are given.
+    /// Has a process started. The caller bounds the number of orders.
     pub fn start(&mut self, order: O) {
-        // The thread ends after this value alone.
+        // The thread ends only after this value was dropped.
         let _ = self.orders.send(order);
         self.open += 1;
     }
 
-    /// What became of the oldest order without an answer, if that is known.
+    /// The result of the oldest order without one, if it is known.
     pub fn answer(&mut self) -> Option<Answer<T, E>> {
         let answer = self.answers.try_recv().ok()?;
         self.open -= 1;
@@ -91,28 +91,28 @@ where
         Some(answer)
     }
 
-    /// Whether a child that has ended may be one that the thread has just started, or fails to: then
-    /// nobody must wait for it before the answer.
+    /// Whether a child that has ended may be one that the thread has just started, or fails to
+    /// start. The child must not be waited for before its result has come.
     pub fn may_be_starting(&self, child: Pid) -> bool {
         let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
         self.open > 0
             && !self.told.contains(&child)
-            // What cannot be known may be.
+            // If the children cannot be read, the answer is yes.
             && children(Path::new(&thread)).is_none_or(|children| children.contains(&child))
     }
 
-    /// Kills the child that is being started, if there is one: it may not become its program for long.
-    /// Its answer is as if it had, and then had been killed.
+    /// Kills the child that is being started, if there is one: it may take long to become its
+    /// program. Its result is that of a process that was started and then killed.
     pub fn kill_starting(&self) {
         let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
         let children = children(Path::new(&thread)).unwrap_or_default();
-        // Those without an answer were not waited for: their numbers mean nobody else.
+        // A child without a result was not waited for, so its number still refers to it.
         for child in children.iter().filter(|child| !self.told.contains(child)) {
             let _ = rustix::process::kill_process(*child, Signal::KILL);
         }
     }
 
-    /// A child was waited for: its number may be another one's.
+    /// Forgets a child that was waited for: its number may be another process's from now on.
     pub fn waited(&mut self, child: Pid) {
         self.told.remove(&child);
     }
@@ -120,14 +120,14 @@ where
 
 /// The children of all threads of this process.
 pub fn all_children() -> Vec<Pid> {
-    // Some kernels have no such files.
+    // Some kernels do not have these files.
     match children(Path::new("/proc/thread-self")) {
         Some(_) => children_by_thread(),
         None => children_by_parent(),
     }
 }
 
-/// Those that have not ended.
+/// The children that have not ended.
 fn children_by_parent() -> Vec<Pid> {
     let own = rustix::process::getpid();
     let children = usage::all().into_iter().filter(|it| it.parent == Some(own));
@@ -142,7 +142,7 @@ fn children_by_thread() -> Vec<Pid> {
         .collect()
 }
 
-/// The children of a thread that has this folder in /proc; nothing if that cannot be read.
+/// The children of the thread whose folder in /proc is `thread`; none if they cannot be read.
 fn children(thread: &Path) -> Option<Vec<Pid>> {
     let text = fs::read_to_string(thread.join("children")).ok()?;
     let numbers = text.split_ascii_whitespace();
@@ -150,7 +150,8 @@ fn children(thread: &Path) -> Option<Vec<Pid>> {
     Some(children.collect())
 }
 
-/// The children of a thread die with it: so does this daemon then, which would go on without them.
+/// Ends the daemon if the thread ends: the kernel kills the children of the thread with it, and the
+/// daemon must not go on without them.
 struct LivesAsLong;
 
 impl Drop for LivesAsLong {
@@ -172,7 +173,8 @@ fn work<O, T, E>(
         if done.send(start(order)).is_err() {
             return;
         }
-        // Children would die with this thread. Who is not woken looks a little later.
+        // Children would die with this thread, so an error of the waker does not end it: the loop
+        // takes the result at its next turn.
         let _ = waker.wake();
     }
 }

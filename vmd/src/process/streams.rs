@@ -1,5 +1,5 @@
-//! The standard streams of a task's process: what it writes, cut into lines or as it is, and what
-//! its console types.
+//! The standard streams of a task's process: its output, cut into lines or as it is, and the input
+//! from its console.
 
 use crate::process::lines::LineCutter;
 use rustix::{
@@ -10,38 +10,38 @@ use std::collections::VecDeque;
 use vm_machine::Input;
 use vm_wire::{Tid, limits::LINE_MAX};
 
-/// What a terminal's user types for an end of file.
+/// The byte that a user types at a terminal for an end of file.
 const END_OF_FILE: u8 = 4;
-/// Pieces that are read from one stream before others have their turn.
+/// Bound on the pieces that are read from one stream before other streams are read.
 const SERVE_PIECES: usize = 8;
 
-/// What a process writes.
+/// The output of a process on one stream.
 #[derive(Debug)]
 pub struct Output {
-    /// 1 or 2.
+    /// The number of the stream: 1 or 2.
     pub stream: u8,
-    /// `None`: the bytes pass as they are.
+    /// Cuts the bytes into lines; none if they are passed on as they are.
     pub lines: Option<LineCutter>,
-    /// Its console does not keep up: nothing is read.
+    /// The console does not keep up, so nothing is read.
     pub paused: bool,
-    /// The process has ended, and so many bytes of its own are left; what others write into its
-    /// streams is not awaited.
+    /// The process has ended, and this number of its own bytes is left. Bytes that other processes
+    /// write into the stream are not awaited.
     pub left: Option<u64>,
 }
 
-/// How far a stream was read.
+/// The state of a stream after a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     /// There may be more.
     More,
     /// There is no more now.
     Waiting,
-    /// There will be no more.
+    /// The stream has ended.
     Finished,
 }
 
 impl Output {
-    /// Reads some of it.
+    /// Reads a share of the output.
     pub fn read(&mut self, fd: impl AsFd, tid: Tid, inbox: &mut VecDeque<Input>) -> Progress {
         let mut buffer = [0; LINE_MAX];
         for _ in 0..SERVE_PIECES {
@@ -70,7 +70,7 @@ impl Output {
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if self.left.is_none() => return Progress::Waiting,
-                // A terminal says so when its last process has closed it.
+                // A terminal returns an error when its last process has closed it.
                 Err(_) => return self.finish(tid, inbox),
             }
         }
@@ -93,7 +93,7 @@ impl Output {
     }
 }
 
-/// Bytes for a process's standard input that it has not read yet.
+/// Bytes for a process's standard input that the process has not read yet.
 #[derive(Debug, Default)]
 pub struct Typed {
     bytes: VecDeque<u8>,
@@ -101,7 +101,7 @@ pub struct Typed {
 }
 
 impl Typed {
-    /// Adds bytes; none: the end of the file.
+    /// Adds bytes. No bytes mean the end of the input.
     pub fn push(&mut self, bytes: &[u8], terminal: bool) {
         if !bytes.is_empty() {
             self.bytes.extend(bytes);
@@ -112,19 +112,19 @@ impl Typed {
         }
     }
 
-    /// Bytes that wait.
+    /// Number of bytes that wait.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Writes what the process takes. Returns whether that was the end.
+    /// Writes the bytes that the process takes. Returns whether the input is at its end.
     pub fn write(&mut self, fd: impl AsFd) -> bool {
         while !self.bytes.is_empty() {
             match rustix::io::write(&fd, self.bytes.as_slices().0) {
                 Ok(count) => drop(self.bytes.drain(..count)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return false,
-                // It has closed its input: what comes is for nobody.
+                // The process has closed its input: the bytes are dropped.
                 Err(_) => {
                     self.bytes.clear();
                     return true;
@@ -142,11 +142,11 @@ pub struct Stream {
     pub tid: Tid,
     /// The descriptor.
     pub fd: OwnedFd,
-    /// What it is.
+    /// The kind of the descriptor.
     pub role: Role,
 }
 
-/// What a descriptor is.
+/// The kind of a descriptor.
 #[derive(Debug)]
 pub enum Role {
     /// A pidfd: readable once the process has ended.
@@ -155,12 +155,12 @@ pub enum Role {
     Output(Output),
     /// A pipe into the process.
     Input(Typed),
-    /// A terminal, which is both.
+    /// A terminal, which carries output and input.
     Terminal(Output, Typed),
 }
 
 impl Role {
-    /// What the process writes into it.
+    /// The output part, if the descriptor has one.
     pub fn output(&mut self) -> Option<&mut Output> {
         match self {
             Role::Output(output) | Role::Terminal(output, _) => Some(output),
@@ -168,7 +168,7 @@ impl Role {
         }
     }
 
-    /// What the process reads from it.
+    /// The input part, if the descriptor has one.
     pub fn typed(&mut self) -> Option<&mut Typed> {
         match self {
             Role::Input(typed) | Role::Terminal(_, typed) => Some(typed),

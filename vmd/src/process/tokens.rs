@@ -1,9 +1,9 @@
-//! The tokens of processes, read by threads of their own.
+//! Reads the tokens of processes, in threads of their own.
 //!
-//! The environment that a process began with lies in its memory. Whoever reads it waits for the lock on
-//! that process's map of memory, and for the page if that is not there. A process that hangs on a disk
-//! that is gone may hold up its reader for ever. So threads read, and one that is held up is left
-//! behind: it costs what was to be known of that process, and nothing else.
+//! The initial environment of a process lies in the process's memory. A read of it waits for the
+//! lock on the process's memory map, and for the page if the page is not present. A process that
+//! hangs on a disk that is gone may hold up its reader for ever. So threads read the tokens, and a
+//! thread that is held up is left alone: only the token of that process stays unknown.
 
 use crate::{fault, process::usage};
 use mio::Waker;
@@ -19,13 +19,14 @@ use std::{
 };
 use vm_wire::Tid;
 
-/// Threads for what is asked at one time.
+/// Number of threads for one batch of processes.
 const THREADS: usize = 4;
 
-/// Reads the tokens of processes in threads of their own, by `read`, and tells each.
+/// Reads the tokens of processes with `read`, in threads of their own, and reports each with
+/// `tell`.
 ///
 /// # Errors
-/// When there is no thread: none is told.
+/// When no thread can be started; no token is reported then.
 pub fn read_all(
     pids: Vec<Pid>,
     read: impl Fn(Pid) -> Option<u64> + Clone + Send + 'static,
@@ -44,7 +45,7 @@ pub fn read_all(
         let started = thread::Builder::new().name("token".to_owned()).spawn(work);
         match started {
             Err(error) if number == 0 => return Err(error),
-            // Those before it read what it would have.
+            // The threads that were started read the tokens that this one would have read.
             _ => {}
         }
     }
@@ -56,19 +57,20 @@ fn read(pid: Pid) -> Option<u64> {
     usage::token(pid)
 }
 
-/// Why the token of a process is asked for.
+/// The purpose for which the token of a process is read.
 #[derive(Debug, Clone)]
 pub enum Why {
-    /// It was brought back as that task.
+    /// The process was restored as this task.
     BroughtBack(Tid),
-    /// It may have been left by a task with one of these tokens, which has ended.
+    /// The process may have been left by an ended task with one of these tokens.
     Left(Arc<[u64]>),
 }
 
-/// What the event loop asks. At most one thread is held up for each process that hangs.
+/// The requests of the event loop. Each process that hangs holds up at most one thread.
 #[derive(Debug)]
 pub struct Tokens {
-    /// Children of this daemon whose answers are awaited, under which number and why.
+    /// Children of this daemon whose token was requested: the number of the request, and its
+    /// purpose.
     asked: HashMap<Pid, (u64, Why)>,
     number: u64,
     tell: Sender<(u64, Pid, Option<u64>)>,
@@ -77,7 +79,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// Nothing is asked yet. The event loop is woken when [`Tokens::answer`] has something.
+    /// Without requests. The event loop is woken when [`Tokens::answer`] has a token.
     pub fn new(waker: Arc<Waker>) -> Tokens {
         let (tell, told) = mpsc::channel();
         Tokens {
@@ -89,13 +91,13 @@ impl Tokens {
         }
     }
 
-    /// Asks for the token of a child that was brought back as a task.
+    /// Requests the token of a child that was restored as a task.
     pub fn ask_of_task(&mut self, pid: Pid, tid: Tid) {
         self.ask(vec![pid], &Why::BroughtBack(tid));
     }
 
-    /// Asks for the tokens of children that tasks with those tokens may have left. Those that were
-    /// asked and have not answered are not asked again.
+    /// Requests the tokens of children that tasks with `tokens` may have left. A child whose token
+    /// is already requested is left out.
     pub fn ask_of_left(&mut self, mut pids: Vec<Pid>, tokens: Vec<u64>) {
         pids.retain(|pid| !self.asked.contains_key(pid));
         self.ask(pids, &Why::Left(tokens.into()));
@@ -109,7 +111,7 @@ impl Tokens {
         }
         let (tell, waker) = (self.tell.clone(), Arc::clone(&self.waker));
         let told = move |pid, token| {
-            // Nobody hears it any more when the daemon ends.
+            // There is no receiver any more when the daemon ends.
             let _ = tell.send((number, pid, token)).map(|()| waker.wake());
         };
         if let Err(error) = read_all(pids, read, told) {
@@ -118,7 +120,7 @@ impl Tokens {
         }
     }
 
-    /// The next answer: of which child, why it was asked, and its token if it has one.
+    /// The next result: the child, the purpose, and the child's token if it has one.
     pub fn answer(&mut self) -> Option<(Pid, Why, Option<u64>)> {
         loop {
             let (number, pid, token) = self.told.try_recv().ok()?;
@@ -129,7 +131,7 @@ impl Tokens {
         }
     }
 
-    /// A child was waited for: its number may be another one's.
+    /// Forgets a child that was waited for: its number may be another process's from now on.
     pub fn waited(&mut self, child: Pid) {
         self.asked.remove(&child);
     }

@@ -1,12 +1,12 @@
-//! What the system says of processes in /proc: what tasks use, whose session a process is in, and
-//! with which task's token it began.
+//! Reads facts of processes from /proc: the resources that tasks use, the session of a process, and
+//! the task's token in its environment.
 
 use rustix::process::Pid;
 use std::{fs, str::FromStr, thread, time::Duration};
 use vm_wire::{Tid, peer::UsageRow, task::ENV_TOKEN};
 
-/// How often, and after which pause, an environment is read again that is empty: that of a process which
-/// becomes another program is, for a moment.
+/// How often an environment that is empty is read again, and the pause before each: the environment
+/// of a process is empty for a moment while the process becomes another program.
 const EMPTY_LOOKS: u32 = 20;
 const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -15,7 +15,7 @@ const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 pub struct Process {
     /// Its number.
     pub pid: Pid,
-    /// Who waits for it; nobody of this namespace, perhaps.
+    /// The parent process; none if the parent is outside of this namespace.
     pub parent: Option<Pid>,
     /// See [`session`].
     pub session: Option<Pid>,
@@ -37,14 +37,14 @@ pub fn living(pid: Pid) -> Option<Process> {
     process(pid, &stat)
 }
 
-/// Reads the fields of proc(5): the state is the third, the parent the fourth, the session the sixth,
-/// the number of threads the twentieth.
+/// Parses the fields of proc(5): the state is field 3, the parent 4, the session 6, the number of
+/// threads 20.
 fn process(pid: Pid, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<i32>().ok();
-    // Nobody has waited for the others yet. Of a first thread that has ended the process lives on as
-    // long as another thread does.
+    // A zombie has ended and only waits to be waited for. If only the first thread has ended, the
+    // process lives on with its other threads.
     let lives = !matches!(*fields.first()?, "Z" | "X") || number(20)? > 1;
     lives.then_some(Process {
         pid,
@@ -53,8 +53,8 @@ fn process(pid: Pid, stat: &str) -> Option<Process> {
     })
 }
 
-/// The token of a task in the environment that a process began with. It may take long, and for ever: see
-/// [`crate::process::tokens`].
+/// The token of a task in the initial environment of a process. The call may take long, or never
+/// return: see [`crate::process::tokens`].
 pub fn token(pid: Pid) -> Option<u64> {
     let read = || fs::read(format!("/proc/{pid}/environ")).ok();
     let mut environment = read()?;
@@ -70,7 +70,7 @@ pub fn token(pid: Pid) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// One row per process that is still there.
+/// One row for each process that still exists.
 pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
     let tick_ms = 1000 / rustix::param::clock_ticks_per_second().max(1);
     let page = rustix::param::page_size() as u64;
@@ -83,18 +83,19 @@ pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
         .collect()
 }
 
-/// The session of a process; nothing where the process is gone or its session is of no number here
-/// (getsid(2) calls one 0 that began outside our namespace of processes).
+/// The session of a process. None if the process is gone, or if its session has no number here:
+/// getsid(2) returns 0 for a session that began outside this namespace of processes.
 pub fn session(pid: Pid) -> Option<Pid> {
     Pid::from_raw(field(pid, 6)?)
 }
 
-/// The memory that a process has. Bytes.
+/// Bytes of memory that a process has.
 pub fn resident(pid: Pid) -> Option<u64> {
     memory(pid).map(|(resident, _)| resident)
 }
 
-/// The memory that a process has, and how much of that is its own, neither of files nor shared. Bytes.
+/// Bytes of memory that a process has, and how many of them are its own, neither of files nor
+/// shared.
 pub fn memory(pid: Pid) -> Option<(u64, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let mut pages = text.split(' ').skip(1).map(|word| word.parse::<u64>().ok());
@@ -103,28 +104,28 @@ pub fn memory(pid: Pid) -> Option<(u64, u64)> {
     Some((resident * page, resident.saturating_sub(shared) * page))
 }
 
-/// How often a process had the kernel act to write to a page, among others to one that it shared with a
-/// copy of itself.
+/// Number of page faults of a process that needed no disk. A write to a page that the process
+/// shares with a copy of itself causes one.
 pub fn faults(pid: Pid) -> Option<u64> {
     field(pid, 10)
 }
 
-/// Whether a process ends or has ended, also before its parent can wait for it: what it had open is
-/// closed by then.
+/// Whether a process is ending or has ended, even if its parent cannot wait for it yet. Its files
+/// are closed by then.
 pub fn is_ending(pid: Pid) -> bool {
     const PF_EXITING: u32 = 0x4;
     field(pid, 9).is_none_or(|flags: u32| flags & PF_EXITING != 0)
 }
 
-/// A number of proc(5) that comes after the name of the program.
+/// A numeric field of proc(5) after the program's name.
 fn field<T: FromStr>(pid: Pid, number: usize) -> Option<T> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }
 
-/// Reads the fields of proc(5): state is the third, user and system time 14 and 15, resident pages
-/// 24. The second is the program's name in parentheses, which may itself hold spaces and more.
+/// Parses the fields of proc(5): the state is field 3, user and system time are 14 and 15, resident
+/// pages 24. Field 2 is the program's name in parentheses, which may hold spaces and parentheses.
 fn parse(tid: Tid, pid: u32, stat: &str, tick_ms: u64, page: u64) -> Option<UsageRow> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -164,7 +165,7 @@ mod tests {
         let mut output = child.stdout.take().expect("a pipe");
         let read = std::io::Read::read(&mut output, &mut [0]);
         assert_eq!(read.expect("the end"), 0);
-        // Nobody has waited for it.
+        // The process was not waited for.
         assert!(is_ending(pid));
         child.wait().expect("it has ended");
         assert!(is_ending(pid));

@@ -1,4 +1,4 @@
-//! A console that runs one program, and what becomes of processes.
+//! A console that runs one program, and functions about processes.
 
 use super::{Daemon, send, wait_for};
 use std::{fs, io::Read, os::unix::net::UnixStream, path::Path};
@@ -65,7 +65,8 @@ impl Console {
         send(&mut self.stream, &Input { bytes }.frame()).expect("sent");
     }
 
-    /// Reads until there is an end; what was written to 1 and 2 before it.
+    /// Reads until the run ends. Returns its status, and the bytes that it wrote to standard output
+    /// and error.
     pub fn finish(&mut self) -> (ExitStatus, Vec<u8>, Vec<u8>) {
         let mut written = [Vec::new(), Vec::new()];
         loop {
@@ -111,7 +112,7 @@ pub fn spawn(program: &str, args: &[&str]) -> Spawn {
 
 pub fn is_alive(pid: u32) -> bool {
     match fs::read_to_string(format!("/proc/{pid}/stat")) {
-        // A zombie is dead, whoever has to wait for it.
+        // A zombie is dead, even if no process has waited for it.
         Ok(stat) => !stat
             .rsplit(") ")
             .next()
@@ -120,7 +121,7 @@ pub fn is_alive(pid: u32) -> bool {
     }
 }
 
-/// The children of a process, whichever of its threads made them.
+/// The children of a process, made by any of its threads.
 pub fn children(pid: u32) -> Vec<u32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
     let lists = threads.flatten().flatten().map(|thread| {

@@ -1,4 +1,4 @@
-//! A daemon as a process, and what a test says to it.
+//! A daemon as a process, and the requests of a test to it.
 
 #![allow(dead_code, missing_docs)] // Each test uses its part of this.
 
@@ -25,7 +25,7 @@ use vm_wire::{
     place,
 };
 
-/// Longer than anything here takes.
+/// Bound on every wait of these tests.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A daemon in a folder of its own; killed at the latest with the test.
@@ -75,7 +75,7 @@ impl Daemon {
         })
     }
 
-    /// A daemon that another command becomes.
+    /// A daemon that runs in the place of another command, which `change` makes.
     pub fn start_as(temp: TempDir, change: impl FnOnce(Command) -> Command) -> Daemon {
         let mut command = change(Daemon::command(&temp.path().join("vm")));
         let mut process = command.stderr(Stdio::piped()).spawn().expect("vmd starts");
@@ -113,7 +113,7 @@ impl Daemon {
         stream
     }
 
-    /// Waits for a line of the log with that text.
+    /// Waits for a log line that contains `text`.
     pub fn wait_log(&self, text: &str) {
         let end = Instant::now() + PATIENCE;
         let mut seen = String::new();
@@ -127,7 +127,8 @@ impl Daemon {
         }
     }
 
-    /// How many of the lines of the log that are left have that text. The daemon has ended.
+    /// Number of the remaining log lines that contain `text`. To be called after the daemon has
+    /// ended.
     pub fn count_log(&self, text: &str) -> usize {
         self.log.iter().filter(|line| line.contains(text)).count()
     }
@@ -155,8 +156,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Waits until neither a daemon nor its guardian, which leaves word there, has that folder; for a
-/// limited time, and without a panic: a test that fails may do so.
+/// Waits until neither a daemon nor its guardian has the folder, for a limited time. It does not
+/// panic: it also runs when a test fails.
 pub fn wait_free(dir: &Path) {
     let end = Instant::now() + PATIENCE;
     let folder = File::open(dir);
@@ -200,7 +201,7 @@ pub fn receive(stream: &mut impl Read) -> Option<Frame> {
     }
 }
 
-/// A question with the same number as one before would be that one again.
+/// Numbers requests: a request with the number of an earlier one would count as a repetition.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 
 pub fn ask(stream: &mut UnixStream, request: &Request) -> Answer {

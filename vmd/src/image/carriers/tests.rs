@@ -1,4 +1,4 @@
-//! Carriers that fail, hang, or are of no use any more.
+//! Transfer processes that fail, hang, or are no longer needed.
 
 use super::*;
 use crate::process::helper;
@@ -15,7 +15,7 @@ use std::{
 
 const TASK: Tid = Tid(7);
 
-/// One that was started.
+/// Adds a process that is started at once.
 fn add(
     carriers: &mut Carriers,
     (tid, role): (Tid, Role),
@@ -27,7 +27,7 @@ fn add(
     carriers.begun(number, pid, words);
 }
 
-/// Starts processes, each once it may.
+/// A starter that starts each process only when the test allows it.
 struct HeldUp {
     helpers: Helpers,
     may: mpsc::Sender<()>,
@@ -57,7 +57,7 @@ impl HeldUp {
         }
     }
 
-    /// Lets one be started, and takes that in.
+    /// Lets one process be started, and takes the result.
     fn let_start(&mut self, carriers: &mut Carriers) -> Vec<News> {
         self.may.send(()).expect("it waits");
         loop {
@@ -69,7 +69,7 @@ impl HeldUp {
         }
     }
 
-    /// The signal that ended what was started.
+    /// The signal that ended the started process.
     fn end(&self) -> Option<i32> {
         let pid = self.started.recv().expect("it was started");
         let status = rustix::process::waitid(WaitId::Pid(pid), WaitIdOptions::EXITED);
@@ -78,9 +78,9 @@ impl HeldUp {
     }
 }
 
-/// A `cat` of a pipe, what it reads, and where that is written.
+/// A `cat` of a pipe, the end that it reads, and the end to write to.
 fn cat() -> (Command, OwnedFd, OwnedFd) {
-    // Not for others: they would keep it open.
+    // Other children must not inherit the descriptors: they would keep the pipe open.
     let (out, input) = pipe_with(PipeFlags::CLOEXEC).expect("a pipe");
     let end = out.try_clone().expect("a copy");
     let mut command = Command::new("cat");
@@ -109,7 +109,7 @@ fn one_that_is_not_started_for_long_hangs_and_others_wait_for_it_in_order() {
     let of = (TASK, Role::Sender);
     carriers.start(of, command, Some(read), &mut held_up.helpers, Time(0));
     let patience = Role::Sender.patience();
-    // There is nothing to do.
+    // Without input, the waiting process has no work.
     assert_eq!(look(&mut carriers, 3 * patience), []);
     rustix::io::write(&input, b"bytes").expect("there is room");
     let failures = look(&mut carriers, patience + 1);
@@ -120,7 +120,7 @@ fn one_that_is_not_started_for_long_hangs_and_others_wait_for_it_in_order() {
     carriers.start(of, next, None, &mut held_up.helpers, Time(0));
     assert_eq!(held_up.let_start(&mut carriers), []);
     assert_eq!(held_up.end(), Some(Signal::KILL.as_raw()));
-    // The other one has its turn, and reads to the end.
+    // The other process is started in its turn, and reads to the end.
     assert_eq!(held_up.let_start(&mut carriers), []);
     drop(next_input);
     assert_eq!(held_up.end(), None);
@@ -171,18 +171,18 @@ fn only_who_has_something_to_do_and_does_nothing_hangs() {
     assert_eq!(headway.look(Some(5), true), 0);
     assert_eq!(headway.look(Some(5), true), 1);
     assert_eq!(headway.look(Some(5), true), 2);
-    // It did a little.
+    // The process did a little work.
     assert_eq!(headway.look(Some(6), true), 0);
-    // It waits for bytes.
+    // The process waits for bytes.
     assert_eq!(headway.look(Some(6), false), 0);
     assert_eq!(headway.look(Some(6), true), 1);
-    // Nobody knows.
+    // The work cannot be determined.
     assert_eq!(headway.look(None, true), 0);
     assert_eq!(headway.look(None, true), 0);
     assert_eq!(headway.look(Some(6), true), 0);
 }
 
-/// A `cat` whose input we hold, and the time.
+/// A `cat` whose input the test holds, and the time.
 fn reader(carriers: &mut Carriers, role: Role) -> (std::process::Child, OwnedFd) {
     let (out, input) = rustix::pipe::pipe().expect("a pipe");
     let end = out.as_fd().try_clone_to_owned().expect("a copy");
@@ -199,7 +199,7 @@ fn reader(carriers: &mut Carriers, role: Role) -> (std::process::Child, OwnedFd)
     (child, input)
 }
 
-/// The failures of so many looks.
+/// The failures that this number of checks reports.
 fn look(carriers: &mut Carriers, looks: u32) -> Vec<Failure> {
     let looks = 0..looks;
     let news = looks.flat_map(|_| {
@@ -233,7 +233,7 @@ fn a_process_that_waits_for_bytes_is_left_alone_and_one_that_hangs_is_ended() {
     assert_eq!(look(&mut carriers, 3 * patience), []);
     let pid = Pid::from_child(&child);
     rustix::process::kill_process(pid, Signal::STOP).expect("it is ours");
-    // Before it stands, it could still read what comes.
+    // Until it is stopped, the process could still read the bytes.
     let stands = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
     rustix::process::waitid(WaitId::Pid(pid), stands).expect("it is our child");
     rustix::io::write(&input, b"bytes").expect("there is room");
@@ -241,7 +241,7 @@ fn a_process_that_waits_for_bytes_is_left_alone_and_one_that_hangs_is_ended() {
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].text.contains("hangs"), "{failures:?}");
     assert!(!child.wait().expect("it has ended").success());
-    // It was said before.
+    // The failure was reported before, so only the end is reported now.
     let news = carriers.ended(pid, ExitStatus::Signal(9));
     assert_eq!(news, [News::SentAll(TASK)]);
     assert_eq!(carriers.deadline(), None);
@@ -289,7 +289,7 @@ fn a_part_is_sent_when_nobody_is_left_who_sends_it_and_the_first_that_fails_says
     };
     assert!(why.contains("reads it in the store"), "{why}");
     assert_eq!(carriers.ended(pids[1], well), []);
-    // Where it arrives, it is there when it is in the store.
+    // At the target, the part has arrived only when it is in the store.
     add(&mut carriers, 9, [Hand::Receives, Hand::Takes]);
     assert_eq!(carriers.ended(pids[0], well), []);
     assert_eq!(carriers.ended(pids[1], well), [News::CopyTaken(9, Ok(()))]);

@@ -1,4 +1,4 @@
-//! What tasks and helper processes report of images.
+//! Reports of tasks and helper processes about images.
 
 use super::Moves;
 use crate::{
@@ -19,7 +19,7 @@ use vm_wire::{
 };
 
 impl Moves {
-    /// A task has reported something.
+    /// Handles a report of a task.
     pub fn reported(
         &mut self,
         tid: Tid,
@@ -48,7 +48,7 @@ impl Moves {
                 micros,
                 unacknowledged,
             } => {
-                // What it wrote before is this host's to deliver.
+                // The output that the task wrote before its freeze is delivered by this host.
                 processes.read_all(tid, context);
                 let time = Duration::from_micros(micros.into());
                 let written = Written {
@@ -83,7 +83,7 @@ impl Moves {
         context.inbox.push_back(input);
     }
 
-    /// Children have ended; some may have carried images.
+    /// Handles the ends of children, which may be transfer processes.
     pub fn reaped(&mut self, processes: &Processes, context: &mut Context) {
         self.copies.forget(|tid| processes.pid(tid).is_none());
         for (pid, status) in std::mem::take(&mut context.strangers) {
@@ -93,7 +93,7 @@ impl Moves {
         }
     }
 
-    /// There is news of a process that carried an image.
+    /// Handles a report about a transfer process.
     pub(super) fn hear(&mut self, news: News, processes: &Processes, context: &mut Context) {
         match &news {
             News::Stored(tid, _, part) => {

@@ -37,7 +37,7 @@ fn victims_are_of_a_tasks_session_or_have_its_token_or_descend_from_one() {
     let tasks = Tasks::from([(pid(100), Some(7))]);
     let all = [
         process(100, 1, 100),
-        // Of its session, whoever its parent is.
+        // In the session of the task, with any parent.
         process(101, 50, 100),
         // A child in a session of its own, and a child of that.
         process(102, 101, 102),
@@ -45,7 +45,7 @@ fn victims_are_of_a_tasks_session_or_have_its_token_or_descend_from_one() {
         // An orphan with the token, and its child.
         process(104, 1, 104),
         process(105, 104, 105),
-        // Others.
+        // Unrelated processes.
         process(106, 1, 106),
         process(107, 106, 106),
     ];
@@ -58,10 +58,10 @@ fn victims_are_of_a_tasks_session_or_have_its_token_or_descend_from_one() {
 fn the_token_of_a_process_counts_only_if_its_parent_is_the_daemons() {
     let all = [
         process(10, 5, 10),
-        // A task that has moved to another daemon of this computer has its token still.
+        // A task that has moved to another daemon of this computer still has its token.
         process(11, 6, 11),
         process(12, 1, 12),
-        // Its parent has no number here.
+        // The parent is outside of this namespace.
         process(13, 0, 13),
         process(getpid().as_raw_nonzero().get(), 1, 1),
     ];

@@ -1,4 +1,5 @@
-//! The ends of tasks' processes, and of what these leave: children are waited for, orphans are killed.
+//! The ends of tasks' processes and of their descendants: children are waited for, orphans are
+//! killed.
 
 use super::{Leaving, Process, Processes, UNKNOWN_CODE};
 use crate::{
@@ -14,21 +15,21 @@ use std::{thread, time::Duration};
 use vm_machine::{Input, Time};
 use vm_wire::{Tid, agreed::ExitStatus};
 
-/// How long the output of an ended process's terminal is awaited. A terminal's last bytes arrive
-/// a little later; others may hold it open for ever.
+/// How long the output of an ended process's terminal is awaited. The last bytes of a terminal
+/// arrive a little later; other processes may hold it open for ever.
 const TERMINAL_TIME: Duration = Duration::from_millis(500);
 /// How long the end of the daemon waits for killed processes to be gone.
 const KILL_TIME: Duration = Duration::from_secs(2);
-/// How long after the end of a task's process it is looked for what that left: it appears one
-/// generation after the other, as each is killed.
+/// How long orphans of a task are looked for after the end of its process. Orphans appear one
+/// generation after the other, as each generation is killed.
 const LEAVING_TIME: Duration = Duration::from_secs(1);
-/// Children that are waited for in one turn.
+/// Bound on the children that are waited for in one turn.
 const REAPED: usize = 64;
 
 impl Processes {
-    /// SIGCHLD: waits for children that have ended, orphans of tasks among them, and takes in which tasks
-    /// were stopped or go on. Returns whether there may be more that have ended: many may at once, and
-    /// turns stay short.
+    /// Handles SIGCHLD: waits for children that have ended, orphans of tasks among them, and
+    /// reports tasks that were stopped or continued. Returns whether more children may have ended:
+    /// many may end at once, and turns stay short.
     pub fn reap_some(&mut self, coordinators: &mut Coordinators, context: &mut Context) -> bool {
         let more = self.wait_some(coordinators, context);
         self.sweep(coordinators, context.now);
@@ -52,7 +53,7 @@ impl Processes {
             let known = self.tids.get(&pid).copied();
             let reaped = match known {
                 Some(tid) => self.reap(tid, context),
-                // Who starts it tells first.
+                // A child that a starter thread is just starting is reported by that thread first.
                 None if self.launches.may_be_starting(pid) => false,
                 None if context.helpers.may_be_starting(pid) => false,
                 None if coordinators.may_be_starting(pid) => false,
@@ -61,9 +62,10 @@ impl Processes {
                     self.waited(pid);
                     context.helpers.waited(pid);
                     coordinators.waited(pid);
-                    // What it has started is ours now.
+                    // The processes that this child has started are children of the daemon now.
                     self.sweep_due = true;
-                    // Before its number may be another one's.
+                    // The guardian is compared before the wait, after which the number may be
+                    // another process's.
                     if self.guardian.ended(pid) {
                         log::warn!(
                             "the guardian (process {pid}) has ended: another one is started"
@@ -84,7 +86,7 @@ impl Processes {
         true
     }
 
-    /// Takes the status of a task's process if it has ended. Returns whether it has.
+    /// Takes the status of a task's process, if the process has ended. Returns whether it has.
     pub(super) fn reap(&mut self, tid: Tid, context: &mut Context) -> bool {
         let Some(process) = self.tasks.get_mut(&tid) else {
             return false;
@@ -94,7 +96,7 @@ impl Processes {
         }
         let pidfd = self.streams[process.pidfd].fd.as_fd();
         let status = if process.child {
-            // As long as the process was not waited for, its number means nobody else.
+            // As long as the process was not waited for, its number still refers to it.
             let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let peek = rustix::process::waitid(WaitId::PidFd(pidfd), flags | WaitIdOptions::NOWAIT);
             if !matches!(peek, Ok(Some(_))) {
@@ -108,7 +110,7 @@ impl Processes {
         } else if is_readable(pidfd) {
             ExitStatus::Code(UNKNOWN_CODE)
         } else {
-            // What was ready in this place was another one's.
+            // The readiness was that of a former descriptor in this place.
             return false;
         };
         process.ended = Some(status);
@@ -122,7 +124,8 @@ impl Processes {
         }
         for place in outputs {
             let stream = &mut self.streams[place];
-            // What is left is little, and its end is not to wait for its console.
+            // The rest of the output is little, and the end of the task must not wait for its
+            // console.
             if let Some(output) = stream.role.output() {
                 output.paused = false;
             }
@@ -132,7 +135,7 @@ impl Processes {
                     output.left = Some(left);
                     context.ready.push(Source::Process(place));
                 }
-                // A terminal ends by itself, once its last process is gone.
+                // A terminal ends once its last process is gone.
                 _ => {
                     self.lingering.insert((context.now + TERMINAL_TIME, tid));
                     context.ready.push(Source::Process(place));
@@ -143,14 +146,14 @@ impl Processes {
         true
     }
 
-    /// A child was waited for: its number may be another one's.
+    /// Forgets a child that was waited for: its number may be another process's from now on.
     pub(super) fn waited(&mut self, child: Pid) {
         self.launches.waited(child);
         self.guardians.waited(child);
         self.tokens.waited(child);
     }
 
-    /// The process of a task has ended, or was killed: its descendants are to end, too.
+    /// Marks the descendants of a task's process that has ended, or was killed, as to be killed.
     pub(super) fn leave(&mut self, tid: Tid, session: Pid, token: Option<u64>, now: Time) {
         self.leaving.push_back(Leaving {
             until: now + LEAVING_TIME,
@@ -161,9 +164,9 @@ impl Processes {
         self.sweep_due = true;
     }
 
-    /// Kills orphans that belong to tasks which have ended, apart from coordinators: they serve their
-    /// application also when its master, which forked them, has moved or ended. Those that may have a
-    /// token are asked for it first, see [`Processes::hear_tokens`].
+    /// Kills the orphans of ended tasks. Coordinators are spared: they serve their application even
+    /// after its master, which forked them, has moved or ended. For orphans that may have a token,
+    /// the token is read first, see [`Processes::hear_tokens`].
     pub(super) fn sweep(&mut self, coordinators: &Coordinators, now: Time) {
         if !std::mem::take(&mut self.sweep_due) || self.leaving.is_empty() {
             return;
@@ -171,13 +174,13 @@ impl Processes {
         let mut unknown = Vec::new();
         for orphan in self.orphans() {
             let session = usage::session(orphan);
-            // The number may be that of a later process.
+            // The number of the ended session may have been given to a later process.
             let is_living = session.is_some_and(|session| self.tids.contains_key(&session));
             if coordinators.has(orphan) || is_living {
                 continue;
             }
             if self.leaving.iter().any(|it| session == Some(it.session)) {
-                // It may have ended meanwhile.
+                // The process may have ended meanwhile.
                 let _ = rustix::process::kill_process(orphan, Signal::KILL);
             } else {
                 unknown.push(orphan);
@@ -192,7 +195,7 @@ impl Processes {
         }
     }
 
-    /// Our children that are no task's process: what tasks left behind.
+    /// The children of the daemon that are no task's process: the processes that tasks left.
     pub(super) fn orphans(&self) -> Vec<Pid> {
         let guardian = self.guardian.process();
         starter::all_children()
@@ -201,7 +204,7 @@ impl Processes {
             .collect()
     }
 
-    /// Takes in which tokens children have.
+    /// Takes the tokens of children that were read.
     pub fn hear_tokens(&mut self, coordinators: &Coordinators) {
         while let Some((pid, why, token)) = self.tokens.answer() {
             let Some(token) = token else {
@@ -220,7 +223,7 @@ impl Processes {
                 Why::Left(tokens) => {
                     let is_task = self.tids.contains_key(&pid);
                     if tokens.contains(&token) && !is_task && !coordinators.has(pid) {
-                        // It may have ended meanwhile.
+                        // The process may have ended meanwhile.
                         let _ = rustix::process::kill_process(pid, Signal::KILL);
                     }
                 }
@@ -237,7 +240,7 @@ impl Processes {
         self.report_end(tid, context);
     }
 
-    /// Says so once a process has ended and all that it wrote was read.
+    /// Reports the end of a process once it has ended and all its output was read.
     pub(super) fn report_end(&mut self, tid: Tid, context: &mut Context) {
         let finished = |process: &Process| process.ended.filter(|_| process.outputs.is_empty());
         if let Some(status) = self.tasks.get(&tid).and_then(finished) {
@@ -249,7 +252,7 @@ impl Processes {
         }
     }
 
-    /// Ends everything: tasks, and what they left. Returns when all of it is gone, or after a
+    /// Kills all tasks and the processes that they left. Returns when all are gone, or after a
     /// limited time.
     pub fn kill_all(&mut self) {
         self.launches.clear();
@@ -257,7 +260,7 @@ impl Processes {
         for tid in tids {
             self.signal(tid, Signal::KILL.as_raw());
         }
-        // All children are to be killed now, none is excepted.
+        // From here on no child is spared.
         self.tids.clear();
         let pause = Duration::from_millis(1);
         for _ in 0..KILL_TIME.as_millis() {
@@ -267,11 +270,12 @@ impl Processes {
             }
             for pid in orphans {
                 spawn::kill_group(pid, Signal::KILL);
-                // It may be no leader of a group, or be gone.
+                // The process may not lead a group, or may be gone.
                 let _ = rustix::process::kill_process(pid, Signal::KILL);
             }
             while let Some(pid) = spawn::peek_ended() {
-                // Before its number may be another one's.
+                // The guardian is compared before the wait, after which the number may be another
+                // process's.
                 self.guardian.ended(pid);
                 let flags = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
                 let _ = rustix::process::waitid(WaitId::Pid(pid), flags);
@@ -287,7 +291,7 @@ impl Processes {
     }
 }
 
-/// How a child ended.
+/// The exit status of a child.
 pub(super) fn exit_status(status: &WaitIdStatus) -> ExitStatus {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => ExitStatus::Code(code),

@@ -1,4 +1,5 @@
-//! The standard streams of tasks' processes: reading on, typed input, the size of a terminal.
+//! The standard streams of tasks' processes: pausing their output, their input, the size of their
+//! terminals.
 
 use super::Processes;
 use crate::{
@@ -11,18 +12,19 @@ use crate::{
 };
 use vm_wire::{Tid, console::WindowSize};
 
-/// Shares in which all is read that a task has written: more than a pipe holds.
+/// Bound on the shares in which a task's output is read to its end: more bytes than a pipe holds.
 const SHARES: usize = 64;
 
 impl Processes {
-    /// Reads all that a task has written so far, also if nobody wants it now.
+    /// Reads all output that a task has written so far, even if its console has paused it.
     pub fn read_all(&mut self, tid: Tid, context: &mut Context) {
         let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
         for place in outputs.into_iter().flatten() {
             let stream = &mut self.streams[place];
             if let Some(output) = stream.role.output() {
                 let paused = std::mem::take(&mut output.paused);
-                // What the task has left behind may never stop to write.
+                // The loop has a bound, because processes that the task has left may write for
+                // ever.
                 for _ in 0..SHARES {
                     if output.read(&stream.fd, tid, &mut context.inbox) != Progress::More {
                         break;
@@ -33,7 +35,7 @@ impl Processes {
         }
     }
 
-    /// A process has become a task: what it writes from now on passes as it is, or line by line.
+    /// Sets how the output of a new task is passed on: as it is (`raw`), or line by line.
     pub fn begin(&mut self, tid: Tid, raw: bool) {
         let outputs = self.tasks.get(&tid).map(|process| process.outputs.clone());
         for place in outputs.into_iter().flatten() {
@@ -53,7 +55,7 @@ impl Processes {
         }
     }
 
-    /// Bytes for a task's standard input; none: its end.
+    /// Adds bytes for a task's standard input. No bytes mean the end of the input.
     pub fn type_in(&mut self, tid: Tid, bytes: &[u8]) {
         if let Some(launch) = self.launches.of(tid) {
             let terminal = launch.console == Some(true);
@@ -83,7 +85,8 @@ impl Processes {
             .map_or(0, |typed| typed.len())
     }
 
-    /// Stops or goes on reading what a task writes; what is left of one that has ended is read.
+    /// Stops or resumes reading a task's output. The remaining output of an ended task is read in
+    /// any case.
     pub fn pause(&mut self, tid: Tid, pause: bool, context: &mut Context) {
         let process = self.tasks.get(&tid);
         let Some(process) = process.filter(|process| process.ended.is_none()) else {
@@ -99,7 +102,7 @@ impl Processes {
         }
     }
 
-    /// The size of a task's terminal changed.
+    /// Sets the size of a task's terminal.
     pub fn resize(&mut self, tid: Tid, size: WindowSize) {
         if let Some(launch) = self.launches.of(tid) {
             launch.size = Some(size);
