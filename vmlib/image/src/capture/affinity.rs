@@ -1,11 +1,11 @@
-//! On which processors threads may run.
+//! The processors that threads may use.
 //!
-//! A process gets the processors of the process that starts it. A thread that may use exactly
-//! those of its process's parent has chosen none: in the restored process it gets the processors
-//! of the new process. So a task that had one processor of its host, because the daemon there has
-//! one, has all that the daemon has on the next host. One that the program has put on other
-//! processors keeps those that are there; where none of them is, it may use what the new process
-//! was given, and [`is_elsewhere`] says so.
+//! A process inherits its processors from its parent. A thread that may use exactly the processors
+//! of its process's parent has not chosen any: in the restored process it gets the processors of
+//! the new process. So a task whose daemon had one processor on the source can use all processors
+//! of the daemon on the target. A thread that the program has bound to other processors stays bound
+//! to those that exist on the new host. If none of them exists, the thread may use the processors
+//! of the new process, and [`is_elsewhere`] reports that.
 //!
 //! **Runs while all threads are stopped**: nothing here allocates or locks.
 
@@ -18,16 +18,17 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// What the parent of this process had when threads were to stop; nothing if that is not known.
+/// The processors that the parent of this process had when threads were about to be stopped; all
+/// zero if not known.
 static GIVEN: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
-/// A thread of this process, which was restored, is not where its program wants it.
+/// Whether a thread of this restored process is not on the processors that its program has chosen.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// Notes what this process was given, before threads look at it.
+/// Notes the processors of this process's parent. To be called before threads are stopped.
 pub fn look_at_parent() {
-    // SAFETY: it asks for a number.
+    // SAFETY: the call only reads.
     let parent = unsafe { sys::call0(nr::GETPPID) };
-    // A parent in another namespace of processes has the number 0, which would be this thread's.
+    // A parent in another pid namespace has the number 0, which would mean this thread.
     let set = if parent > 0 {
         of(parent as i32).0
     } else {
@@ -38,8 +39,8 @@ pub fn look_at_parent() {
     }
 }
 
-/// The processors of this thread, and how many bytes of them the kernel knows: none if it has
-/// chosen no others than its process was given.
+/// The processors of this thread, and the bytes of the set that the kernel uses: 0 if the thread
+/// has the processors that its process was given.
 pub fn chosen() -> (ProcessorSet, usize) {
     let (set, len) = of(0);
     let is_given = GIVEN
@@ -49,7 +50,7 @@ pub fn chosen() -> (ProcessorSet, usize) {
     (set, if is_given { 0 } else { len })
 }
 
-/// Those of a thread; of this one, if it is 0.
+/// The processors of a thread; `0` means this thread.
 fn of(thread: i32) -> (ProcessorSet, usize) {
     let mut set = [0; 16];
     let at = set.as_mut_ptr() as usize;
@@ -65,7 +66,8 @@ fn of(thread: i32) -> (ProcessorSet, usize) {
     (set, usize::try_from(len).unwrap_or(0))
 }
 
-/// Has this thread use what it had chosen, as far as that is here; whether all of it is.
+/// Binds this thread to chosen processors, as far as they exist here. Returns whether all of them
+/// exist.
 pub fn restore((set, len): (&ProcessorSet, usize)) -> bool {
     if len == 0 {
         return true;
@@ -75,8 +77,8 @@ pub fn restore((set, len): (&ProcessorSet, usize)) -> bool {
     of(0).0 == *set
 }
 
-/// Finds out whether all threads of a process that is restored can be where they want to be. This
-/// one is where it was before.
+/// Determines whether all threads of a restored process can use the processors that the program has
+/// chosen. The calling thread gets its own processors back.
 pub fn try_all(threads: &[Thread]) {
     let (own, len) = of(0);
     let is_there = |thread: &Thread| restore((&thread.processors, thread.processors_len));
@@ -85,8 +87,8 @@ pub fn try_all(threads: &[Thread]) {
     restore((&own, len));
 }
 
-/// Whether this process was restored where a thread of it may not use all processors that its
-/// program had chosen for it.
+/// Whether a thread of this restored process may not use all processors that its program has chosen
+/// for it.
 pub fn is_elsewhere() -> bool {
     ELSEWHERE.load(SeqCst)
 }
@@ -99,16 +101,16 @@ mod tests {
     #[test]
     fn processors_that_are_missing_are_told_and_change_nothing() {
         let _alone = arena::ONE_TEST.lock();
-        // In a thread of its own, which ends.
+        // In a thread of its own, so that the test changes no other thread.
         let tested = std::thread::spawn(|| {
             let (own, len) = of(0);
             assert!(restore((&own, len)));
-            // A processor that no computer has that runs these tests.
+            // A processor that no host of these tests has.
             let mut missing = [0; 16];
             missing[15] = 1 << 63;
             assert!(!restore((&missing, size_of::<ProcessorSet>())));
             assert_eq!(of(0).0, own);
-            // What was not chosen is not sought.
+            // An empty choice changes nothing.
             assert!(restore((&missing, 0)));
         });
         tested.join().expect("all is so");

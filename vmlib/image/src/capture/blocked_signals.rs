@@ -1,12 +1,13 @@
-//! Threads that block all signals, and with them the one that stops threads.
+//! Refuses a process with threads that block the signal which stops threads.
 //!
-//! The C library starts some of these: for timers that start threads, for asynchronous files and
-//! look-ups of names. It blocks signals in them by bare calls, so that
-//! [`pthread_sigmask`](crate::frozen::interpose) does not see it. What a thread blocks only it or
-//! a tracer can change, so a process with such a thread is refused before anything stops.
+//! The C library starts some threads that block all signals: for timers that start threads, for
+//! asynchronous file access, and for look-ups of names. It blocks the signals by bare system calls,
+//! which [`pthread_sigmask`](crate::frozen::interpose) does not see. Only the thread itself or a
+//! tracer can change the thread's mask, so a process with such a thread is refused before anything
+//! stops.
 //!
 //! The C library also blocks all signals for a moment, while it makes a thread for instance, and
-//! then puts back the mask from before. Such a thread is waited for.
+//! then restores the mask. This module waits for such a thread.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -20,16 +21,16 @@ use crate::{
     raw::{records::THREADS_MAX, sys},
 };
 
-/// A thread that blocks the signal for so long does not do it for a moment. Nanoseconds.
+/// A thread that blocks the signal longer than this is refused. Nanoseconds.
 const LONG_NS: u64 = 300_000_000;
-/// How long a wait lasts before threads are looked at again. Nanoseconds.
+/// The interval of the checks while a thread blocks the signal. Nanoseconds.
 const LOOK_NS: u64 = 2_000_000;
 
-/// Makes sure that no thread but this one, and one that is none of the program's, blocks the signal
-/// for long.
+/// Waits until no thread blocks the signal, except the calling thread and `left_out`, which is not
+/// the program's.
 ///
 /// # Errors
-/// One does.
+/// A thread blocks the signal for long.
 pub fn refuse_any(limit_ns: u64, left_out: i32) -> Outcome<()> {
     let me = sys::gettid();
     // SAFETY: numbers.
@@ -52,10 +53,10 @@ pub fn refuse_any(limit_ns: u64, left_out: i32) -> Outcome<()> {
     Ok(())
 }
 
-/// Whether a thread that is there blocks the signal.
+/// Whether a thread exists and blocks the signal.
 fn blocks_signal(tid: i32) -> bool {
     let mark = arena::mark();
-    // One that has ended has no file.
+    // A thread that has ended has no file.
     let blocked = status(tid).ok().and_then(|status| {
         let blocked = proc::field(status, "SigBlk");
         blocked.and_then(proc::hexadecimal)
@@ -65,7 +66,7 @@ fn blocks_signal(tid: i32) -> bool {
     blocked.is_some_and(|set| set & signal::bit(signal::SIGNAL) != 0)
 }
 
-/// What the kernel tells of a thread.
+/// The kernel's status of a thread, as text.
 fn status(tid: i32) -> Outcome<&'static [u8]> {
     let path = NumberPath::new("/proc/self/task/", tid, "/status");
     proc::read_file(path.bytes(), "looking at a thread")

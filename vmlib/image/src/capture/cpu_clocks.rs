@@ -1,7 +1,7 @@
-//! Clocks of the processor time of this process, or of one of its threads, by number: the number
-//! has the id of the process or thread in it, which is another one where the process is restored.
-//! A program keeps such numbers; so the functions that take one are put before those of the C
-//! library, and exchange the id.
+//! Clocks of the processor time of this process or of one of its threads. The number of such a
+//! clock contains the id of the process or thread, which is another one in the restored process. A
+//! program may store such numbers. So the functions that take a clock number are interposed, and
+//! exchange the id.
 
 use crate::{
     capture::thread::Thread,
@@ -13,25 +13,25 @@ use std::sync::atomic::{
     Ordering::{Relaxed, SeqCst},
 };
 
-/// Ids of earlier lives that are known, at most.
+/// The limit of known old ids.
 const KNOWN_MAX: usize = 1 << 14;
-/// Ids that the process and its threads had in earlier lives, and the one that each has now in the
-/// upper half.
+/// Ids that the process and its threads had before restores, each with the current id in the upper
+/// half.
 static KNOWN: [AtomicU64; KNOWN_MAX] = [const { AtomicU64::new(0) }; KNOWN_MAX];
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// The bits of a number that are no id: which clock, and whether it is a thread's.
+/// The bits of a clock number that are not the id: which clock, and whether it is a thread's.
 const KIND: i32 = 7;
-/// In these: it is a file's, not a process's.
+/// The value of these bits for a clock of a file instead of a process.
 const FILES: i32 = 3;
 
-/// The id in the number of a clock, if there is one.
+/// The id in the number of a clock, if the number has one.
 fn id_of(clock: i32) -> Option<i32> {
     let id = !(clock >> 3);
     (clock < 0 && clock & KIND != FILES && id != 0).then_some(id)
 }
 
-/// The number of the same clock with another id, where `now` knows one.
+/// The number of the same clock with the id that `now` returns, if it returns one.
 pub fn renamed(clock: i32, now: impl FnOnce(i32) -> Option<i32>) -> i32 {
     match id_of(clock).and_then(now) {
         Some(id) => !id << 3 | clock & KIND,
@@ -45,7 +45,7 @@ fn is_own(id: i32) -> bool {
     sys::check(there).is_ok()
 }
 
-/// As it is now.
+/// The number that the clock has now.
 fn current(clock: i32) -> i32 {
     let count = COUNT.load(SeqCst);
     if clock >= 0 || count == 0 {
@@ -55,12 +55,12 @@ fn current(clock: i32) -> i32 {
         let known = KNOWN[..count].iter().map(|pair| pair.load(Relaxed));
         let mut found = known.filter(|pair| *pair as u32 == id as u32);
         let now = found.next().map(|pair| (pair >> 32) as i32);
-        // A new thread may have got the number that another one had.
+        // A new thread may have got the id that another thread had before a restore.
         now.filter(|_| !is_own(id))
     })
 }
 
-/// Remembers the new ids of threads.
+/// Notes the new ids of threads.
 ///
 /// **Runs in a process that is being restored**, before any thread resumes.
 pub fn rename(threads: &[Thread], ids: &[i32]) {
@@ -68,7 +68,7 @@ pub fn rename(threads: &[Thread], ids: &[i32]) {
         let index = threads.iter().position(|thread| thread.tid as u32 == tid)?;
         Some(ids[index] as u32)
     };
-    // Of threads that have ended nobody asks.
+    // Ids of threads that have ended are dropped.
     let mut count = 0;
     for known in &KNOWN[..COUNT.load(SeqCst)] {
         let pair = known.load(Relaxed);
@@ -78,7 +78,7 @@ pub fn rename(threads: &[Thread], ids: &[i32]) {
         }
     }
     for (thread, id) in threads.iter().zip(ids) {
-        // The latest one to have had a number is found first.
+        // An old id that several threads have had belongs to the latest of them.
         let pair = u64::from(*id as u32) << 32 | u64::from(thread.tid as u32);
         let mut all = KNOWN[..count].iter();
         match all.find(|known| known.load(Relaxed) as u32 == thread.tid as u32) {
@@ -93,7 +93,7 @@ pub fn rename(threads: &[Thread], ids: &[i32]) {
     COUNT.store(count, SeqCst);
 }
 
-/// Looks the functions up, while that is allowed.
+/// Looks up the interposed functions of the C library. To be called outside of signal handlers.
 pub fn look_up() {
     next(&GETTIME, c"clock_gettime");
 }
@@ -101,12 +101,12 @@ pub fn look_up() {
 static GETTIME: AtomicUsize = AtomicUsize::new(0);
 
 fn failed(error: i32) -> i32 {
-    // SAFETY: this thread's own.
+    // SAFETY: `errno` belongs to this thread.
     unsafe { *libc::__errno_location() = error };
     -1
 }
 
-/// As in POSIX, also for a clock of an earlier life.
+/// As in POSIX, also for a clock number from before a restore.
 ///
 /// # Safety
 /// As in POSIX.
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn clock_gettime(clock: i32, time: *mut libc::timespec) ->
     unsafe { function(current(clock), time) }
 }
 
-/// As in POSIX, also for a clock of an earlier life.
+/// As in POSIX, also for a clock number from before a restore.
 ///
 /// # Safety
 /// As in POSIX.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn clock_nanosleep(
     unsafe { function(current(clock), flags, time, left) }
 }
 
-/// As in POSIX, also for a clock of an earlier life.
+/// As in POSIX, also for a clock number from before a restore.
 ///
 /// # Safety
 /// As in POSIX.

@@ -1,14 +1,14 @@
 //! The rights of a process: its users, groups and capabilities, and whether it may gain new ones.
 //!
 //! The restored process has the same rights, or the restore fails: a process that gave up root is
-//! not root again. There are two exceptions, and in neither has it a right that it gave up. A
-//! process of an ordinary user that an ordinary user restores has the rights of the restoring
-//! user, because users have other numbers on other hosts. And a capability that is not to be had
-//! is missing.
+//! not root again. There are two exceptions, and neither returns a right that the process gave up:
 //!
-//! To the kernel each thread has credentials of its own, so that each thread takes them. That is
-//! the last that a thread does before it resumes: what is opened and set before may need more
-//! rights.
+//! - A process of an ordinary user that another ordinary user restores gets the rights of the
+//!   restoring user, because users have other numbers on other hosts.
+//! - A capability that the restoring process does not have is missing.
+//!
+//! In the kernel each thread has its own credentials, so each thread changes its own. A thread does
+//! that last before it resumes, because earlier steps may need more rights.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -23,22 +23,22 @@ use crate::{
     raw::sys::{self, nr},
 };
 
-/// Supplementary groups of a process, at most (NGROUPS_MAX).
+/// The limit of supplementary groups of a process (NGROUPS_MAX).
 const GROUPS_MAX: usize = 1 << 16;
-/// Capabilities that the kernel's sets have room for.
+/// The number of bits in the kernel's capability sets.
 const CAPABILITIES: u32 = 64;
 const SETGID: u64 = 1 << 6;
 const SETUID: u64 = 1 << 7;
 
-/// The credentials of a thread, as `/proc/thread-self/status` tells them.
+/// The credentials of a thread, from `/proc/thread-self/status`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Credentials {
-    /// Real, effective, saved, of files.
+    /// Real, effective, saved, for files.
     users: [u32; 4],
-    /// As above.
+    /// Real, effective, saved, for files.
     groups: [u32; 4],
-    /// Supplementary ones, ascending.
+    /// Supplementary groups, ascending.
     others: &'static [u32],
     inheritable: u64,
     permitted: u64,
@@ -49,7 +49,7 @@ pub struct Credentials {
     no_new_privs: bool,
 }
 
-/// How a thread gets the credentials that the process had.
+/// The changes by which a thread gets the credentials of the saved process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Change {
     sets_users: bool,
@@ -57,7 +57,7 @@ pub struct Change {
     sets_others: bool,
 }
 
-/// The lines of a status that have to be the same for all threads.
+/// The lines of a status that must be the same for all threads.
 const LINES: [&[u8]; 6] = [
     b"Uid:",
     b"Gid:",
@@ -74,7 +74,7 @@ fn line<'a>(status: &'a [u8], name: &[u8]) -> &'a [u8] {
         .unwrap_or_default()
 }
 
-/// Four numbers of a line.
+/// The four numbers of a line.
 fn four(line: &[u8]) -> [u32; 4] {
     let mut numbers = line
         .split(u8::is_ascii_whitespace)
@@ -83,20 +83,20 @@ fn four(line: &[u8]) -> [u32; 4] {
     std::array::from_fn(|_| numbers.next().unwrap_or(u32::MAX))
 }
 
-/// The rights of the process that looks at an image.
+/// The rights of the process that inspects an image.
 pub struct Rights {
-    /// The effective user.
+    /// The effective user id.
     pub user: u32,
-    /// The effective group.
+    /// The effective group id.
     pub group: u32,
-    /// See [`Credentials::are_ordinary`].
+    /// Whether the rights are ordinary: see [`Credentials::are_ordinary`].
     pub are_ordinary: bool,
-    /// The process may become any user, and enter any group.
+    /// Whether the process may become any user and enter any group.
     pub may_change_user: bool,
 }
 
 impl Rights {
-    /// From the text of `/proc/thread-self/status`.
+    /// The rights in the text of `/proc/thread-self/status`.
     pub fn of(status: &[u8]) -> Self {
         let (users, groups) = (four(line(status, b"Uid:")), four(line(status, b"Gid:")));
         let set = |name| proc::field(status, name).and_then(proc::hexadecimal);
@@ -110,13 +110,13 @@ impl Rights {
     }
 }
 
-/// Whether all ids are those of one user, and the user is not root.
+/// Whether all ids are those of one user who is not root.
 fn one_user(users: [u32; 4], groups: [u32; 4]) -> bool {
     let one = |ids: [u32; 4]| ids.iter().all(|id| *id == ids[0]);
     users[0] != 0 && one(users) && one(groups)
 }
 
-/// Those of this thread.
+/// The credentials of this thread.
 pub fn capture() -> Outcome<Credentials> {
     let status = proc::read_file(b"/proc/thread-self/status\0", "looking at the credentials")?;
     // SAFETY: numbers.
@@ -141,21 +141,21 @@ pub fn capture() -> Outcome<Credentials> {
         effective: set("CapEff"),
         bounding: set("CapBnd"),
         ambient: set("CapAmb"),
-        // SAFETY: it only asks.
+        // SAFETY: the call only reads.
         secure_bits: unsafe { sys::call1(nr::PRCTL, libc::PR_GET_SECUREBITS as usize) } as u32,
         no_new_privs: proc::field(status, "NoNewPrivs") == Some(b"1"),
     })
 }
 
-/// Refuses a process whose threads have different rights: the C library gives all the same, and so
-/// does a restore.
+/// Refuses a process whose threads have different rights: the C library gives all threads the same
+/// rights, and so does a restore.
 pub fn check() -> Outcome<()> {
     let mark = arena::mark();
     let own = proc::read_file(b"/proc/thread-self/status\0", "looking at the credentials")?;
     let result = proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
         let mark = arena::mark();
         let path = NumberPath::new("/proc/self/task/", tid, "/status");
-        // One that has ended meanwhile, and the one that sends memory, are not the program's.
+        // A thread that has ended meanwhile and the thread that sends memory are not the program's.
         if tid == scratch::sender_tid() {
             return Ok(());
         }
@@ -184,22 +184,24 @@ pub fn check() -> Outcome<()> {
 }
 
 impl Credentials {
-    /// The effective user.
+    /// The effective user id.
     pub fn user(&self) -> u32 {
         self.users[1]
     }
 
-    /// The effective group.
+    /// The effective group id.
     pub fn group(&self) -> u32 {
         self.groups[1]
     }
 
-    /// Whether they are those of a user as any other: one number for all, and no capability.
+    /// Whether the credentials are ordinary: one user id, not root's, one group id, and no
+    /// capability.
     pub fn are_ordinary(&self) -> bool {
         one_user(self.users, self.groups) && self.permitted == 0
     }
 
-    /// How a process with the credentials `here` gets these, if it can. Changes nothing.
+    /// The changes by which a process with the credentials `here` gets these credentials. Refused
+    /// if it cannot get them. Changes nothing.
     pub fn change_from(&self, here: &Credentials) -> Outcome<Change> {
         let stays = self.are_ordinary() && here.are_ordinary();
         let can = |capability| here.effective & capability != 0;
@@ -235,26 +237,28 @@ impl Credentials {
         Ok(change)
     }
 
-    /// Gives this thread these credentials. `death_signal` is what it gets when its parent ends.
+    /// Gives this thread these credentials. `death_signal` is the signal that the saved thread got
+    /// when its parent ended.
     pub fn take(&self, change: Change, here: &Credentials, death_signal: i32) -> Outcome<()> {
         if self == here {
             return Ok(());
         }
         let mut death = 0i32;
-        // SAFETY: each call changes the rights of this thread, as it had them before.
+        // SAFETY: each call sets rights of this thread, as the saved thread had them.
         unsafe {
             let at = &raw mut death as usize;
             sys::call2(nr::PRCTL, libc::PR_GET_PDEATHSIG as usize, at);
             for bit in bits(here.bounding & !self.bounding) {
-                // It limits programs that are started, and needs a right that few have.
+                // The bounding set limits programs that are executed. Changing it needs a
+                // privilege; without it the set stays.
                 sys::call2(nr::PRCTL, libc::PR_CAPBSET_DROP as usize, bit as usize);
             }
         }
         self.take_groups(change, here)?;
         self.take_users(change)?;
         self.take_capabilities()?;
-        // SAFETY: as above. To change users has closed the memory and taken the signal back; the
-        // memory was open at the save.
+        // SAFETY: as above. A change of users has made the process not dumpable and removed the
+        // death signal; at the save the process was dumpable.
         unsafe {
             if self.no_new_privs {
                 sys::call5(nr::PRCTL, libc::PR_SET_NO_NEW_PRIVS as usize, 1, 0, 0, 0);
@@ -281,7 +285,7 @@ impl Credentials {
                 let (count, at) = (self.others.len(), self.others.as_ptr() as usize);
                 let set = sys::check(sys::call2(SETGROUPS, count, at));
                 let is_new = |group: &u32| self.others.binary_search(group).is_err();
-                // A group that is missing is no right; one too many is.
+                // A missing group is no additional right; an additional group is one.
                 if set.is_err() && here.others.iter().any(is_new) {
                     set.step("leaving groups that it was not in")?;
                 }
@@ -302,7 +306,8 @@ impl Credentials {
             return Ok(());
         }
         let [real, effective, saved, files] = self.users.map(|id| id as usize);
-        // SAFETY: it changes the users of this thread. Capabilities are kept, and chosen then.
+        // SAFETY: the call changes the users of this thread. Its capabilities are kept, and reduced
+        // afterwards.
         unsafe {
             sys::call2(nr::PRCTL, libc::PR_SET_KEEPCAPS as usize, 1);
             let set = sys::call3(SETRESUID, real, effective, saved);
@@ -319,8 +324,8 @@ impl Credentials {
         if permitted & SETPCAP != 0 {
             set_capabilities([permitted, permitted, inheritable])?;
         }
-        // SAFETY: they say what a change of users does to capabilities, and what programs get that
-        // are started. Without the right to set them they are as they were.
+        // SAFETY: the settings say what a change of users does to capabilities, and which
+        // capabilities executed programs get. Without the right to change them they stay.
         unsafe {
             let (set, bits) = (libc::PR_SET_SECUREBITS as usize, self.secure_bits as usize);
             sys::call2(nr::PRCTL, set, bits);
@@ -329,7 +334,7 @@ impl Credentials {
         }
         let heritage = self.inheritable & (inheritable | permitted);
         set_capabilities([wanted & self.effective, wanted, heritage])?;
-        // SAFETY: as above. What is not permitted cannot be raised.
+        // SAFETY: as above. A capability that is not permitted cannot be raised.
         unsafe {
             let (ambient, clear, raise) = (libc::PR_CAP_AMBIENT as usize, 4, 2);
             sys::call5(nr::PRCTL, ambient, clear, 0, 0, 0);
@@ -345,10 +350,10 @@ fn bits(set: u64) -> impl Iterator<Item = u32> {
     (0..CAPABILITIES).filter(move |bit| set & 1 << bit != 0)
 }
 
-/// Version 3 of the sets, and this thread.
+/// Version 3 of the capability sets, and this thread.
 const HEADER: [u32; 2] = [0x2008_0522, 0];
 
-/// Effective, permitted and inheritable ones of this thread.
+/// The effective, permitted and inheritable capabilities of this thread.
 fn capabilities() -> Outcome<[u64; 3]> {
     const CAPGET: usize = 125;
     let mut sets = [[0u32; 3]; 2];
@@ -362,7 +367,7 @@ fn set_capabilities(wanted: [u64; 3]) -> Outcome<()> {
     const CAPSET: usize = 126;
     let sets = [0, 32].map(|shift| wanted.map(|set| (set >> shift) as u32));
     let (header, from) = (HEADER.as_ptr() as usize, sets.as_ptr() as usize);
-    // SAFETY: the kernel reads both.
+    // SAFETY: the kernel reads header and sets.
     let set = unsafe { sys::call2(CAPSET, header, from) };
     sys::check(set).step("giving up capabilities").map(|_| ())
 }

@@ -1,4 +1,4 @@
-//! What an image says of its process as a whole.
+//! The facts of an image: its first record, on the process as a whole and the host.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// Its threads.
+/// The records of the stopped threads.
 pub fn thread_records() -> Outcome<&'static [ThreadRecord]> {
     let threads = stop::threads();
     // SAFETY: zeros are values of all fields.
@@ -26,7 +26,7 @@ pub fn thread_records() -> Outcome<&'static [ThreadRecord]> {
     Ok(records)
 }
 
-/// The name of its first thread.
+/// The name of the first thread, which is the name of the process.
 pub fn comm() -> Outcome<[u8; 16]> {
     let pid = sys::getpid();
     let leader = stop::threads().iter().find(|thread| thread.tid == pid);
@@ -36,7 +36,7 @@ pub fn comm() -> Outcome<[u8; 16]> {
     }
 }
 
-/// All facts but where the state of the process is and where the process resumes.
+/// The facts, except the addresses at which the process resumes (entry, stack, argument).
 pub fn facts(process: &Process, names: &mut Names<'_>) -> Outcome<Facts> {
     // SAFETY: zeros are a value, and the kernel writes it.
     let host = unsafe {
@@ -91,10 +91,10 @@ pub fn facts(process: &Process, names: &mut Names<'_>) -> Outcome<Facts> {
     })
 }
 
-/// What the kernel knows of this process's memory, from `/proc/self/stat`.
+/// The kernel's addresses of this process's memory, from `/proc/self/stat`.
 fn memory_map() -> Outcome<MemoryMap> {
     let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
-    // The name is in brackets and may contain anything.
+    // The name is in brackets and may contain any characters.
     let after = stat
         .iter()
         .rposition(|byte| *byte == b')')
@@ -107,9 +107,9 @@ fn memory_map() -> Outcome<MemoryMap> {
         }
     }
     let auxv = proc::read_file(b"/proc/self/auxv\0", "reading the auxiliary vector")?;
-    // SAFETY: it asks where the heap of `sbrk` ends.
+    // SAFETY: the call only reads the end of the heap of `sbrk`.
     let brk = unsafe { sys::call1(nr::BRK, 0) } as u64;
-    // Numbered from 1 in proc(5).
+    // The fields are numbered from 1, as in proc(5).
     Ok(MemoryMap {
         start_code: fields[26],
         end_code: fields[27],

@@ -1,8 +1,8 @@
-//! What open files hold: its checksum, and where the image carries it, its way there and back.
+//! The content of open files: reading it, and its checksum.
 //!
-//! A checksum is made of pieces, and a piece that lies in a hole costs nothing. What is long is
-//! read before threads are stopped: [`KnownSums`] keeps the sums, and in the stop only those files
-//! are read again whose times or sizes say that they may have changed since.
+//! A checksum is made of pieces, and a piece in a hole costs no reading. The checksums are made
+//! before threads are stopped, and [`KnownSums`] keeps them. While threads are stopped, a file is
+//! read again only if its times or size may have changed since.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -24,28 +24,28 @@ use crate::{
     },
 };
 
-/// Bytes that a checksum takes at once.
+/// The bytes that one checksum of a file's piece covers.
 pub const PIECE: usize = 256 << 10;
-/// A file whose times are no older may be written again without a change of them. Nanoseconds: the
-/// coarsest clock of a file system.
+/// A file that was changed more recently than this may be written again without a change of its
+/// times, because of the coarsest clock of a file system. Nanoseconds.
 const SETTLED_NS: u64 = 2_000_000_000;
 
-/// The step of an error.
+/// The step that errors name.
 pub const READING: &str = "reading an open file";
 
-/// What says whether a file has changed.
+/// The state of a file that shows whether the file has changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
     inode: u64,
-    /// Bytes.
+    /// Size of the file. Bytes.
     pub size: i64,
     written: [i64; 2],
     changed: [i64; 2],
 }
 
 impl Stamp {
-    /// That of an open file.
+    /// The stamp of an open file.
     pub fn of(stat: &libc::stat) -> Self {
         Stamp {
             device: stat.st_dev,
@@ -56,14 +56,14 @@ impl Stamp {
         }
     }
 
-    /// Whether a change from now on shows.
+    /// Whether every change after the time `now` changes the stamp.
     fn is_settled(&self, now: u64) -> bool {
         let ns = |[seconds, ns]: [i64; 2]| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         ns(self.written).max(ns(self.changed)) + i128::from(SETTLED_NS) <= i128::from(now)
     }
 }
 
-/// Checksums that need not be made again.
+/// Checksums of files that were settled when they were read.
 pub struct KnownSums(List<Entry>);
 
 #[derive(Clone, Copy)]
@@ -73,13 +73,14 @@ struct Entry {
 }
 
 impl KnownSums {
-    /// None.
+    /// An empty list.
     pub fn new() -> Outcome<Self> {
         // SAFETY: zeros are values of all fields.
         Ok(KnownSums(unsafe { List::new(FILES_MAX)? }))
     }
 
-    /// Through a mapping a file can be changed without a change of its times.
+    /// Forgets the checksum of a file that is mapped: a write through a mapping may leave the
+    /// file's times unchanged.
     pub fn forget(&mut self, record: &FileRecord) {
         for entry in self.0.all_mut() {
             if (entry.stamp.device, entry.stamp.inode) == (record.device, record.inode) {
@@ -88,8 +89,8 @@ impl KnownSums {
         }
     }
 
-    /// The checksum of a regular file up to `limit`, and how many bytes it covers; none if the file
-    /// may not be read.
+    /// The checksum of a regular file up to `limit`, and the number of bytes that it covers; `(0,
+    /// 0)` if the file cannot be read.
     pub fn sum(
         &mut self,
         locks: &[Lock],
@@ -104,21 +105,21 @@ impl KnownSums {
         let now = sys::clock_ns(libc::CLOCK_REALTIME);
         let sum = sum(locks, record, limit.min(stat.st_size as u64))?;
         if stamp.is_settled(now) {
-            // If there is no room, it is made again.
+            // Without room in the list, the checksum is made again later.
             let _ = self.0.push(Entry { stamp, sum }, "open files");
         }
         Ok(sum)
     }
 }
 
-/// The checksum of an open file up to `end`, and how many bytes there were; none if it may not be
-/// read.
+/// The checksum of an open file up to `end`, and the number of bytes that it covers; `(0, 0)` if
+/// the file cannot be read.
 pub fn sum(locks: &[Lock], record: &FileRecord, end: u64) -> Outcome<(u64, u64)> {
     let Some(file) = Readable::of(locks, record) else {
         return Ok((0, 0));
     };
     let mark = arena::mark();
-    // SAFETY: bytes.
+    // SAFETY: any bytes are values.
     let buffer = unsafe { arena::take::<u8>(PIECE)? };
     let sum = sum_with(file.fd, file.is_own, end, buffer).step(READING);
     // SAFETY: the buffer is not used any more.
@@ -126,8 +127,8 @@ pub fn sum(locks: &[Lock], record: &FileRecord, end: u64) -> Outcome<(u64, u64)>
     sum
 }
 
-/// The checksum of a file up to `end`, and how many bytes there were. `buffer` has [`PIECE`] bytes.
-/// With `may_seek` holes are found by moving the file's position.
+/// The checksum of a file up to `end`, and the number of bytes that it covers. `buffer` has
+/// [`PIECE`] bytes. With `may_seek`, holes are found by moving the file's position.
 pub fn sum_with(fd: i32, may_seek: bool, end: u64, buffer: &mut [u8]) -> sys::Result<(u64, u64)> {
     let size = if may_seek {
         seek(fd, 0, libc::SEEK_END)?
@@ -135,7 +136,7 @@ pub fn sum_with(fd: i32, may_seek: bool, end: u64, buffer: &mut [u8]) -> sys::Re
         0
     };
     let (mut sum, mut at, mut index) = (0u64, 0u64, 0);
-    // The next byte that is in no hole, and the sum of a piece of zeros.
+    // The offset of the next byte outside of holes, and the checksum of a whole piece of zeros.
     let (mut data, mut zeros) = (0, None);
     while at < end {
         let want = PIECE.min((end - at) as usize);
@@ -166,7 +167,7 @@ pub fn sum_with(fd: i32, may_seek: bool, end: u64, buffer: &mut [u8]) -> sys::Re
     Ok((sum, at))
 }
 
-/// Where the next byte is that is in no hole; where holes are not known, here.
+/// The offset of the next byte outside of holes; `at` if the file system reports no holes.
 pub fn next_data(fd: i32, at: u64) -> u64 {
     match seek(fd, at, libc::SEEK_DATA) {
         Ok(data) => data,
@@ -175,17 +176,18 @@ pub fn next_data(fd: i32, at: u64) -> u64 {
     }
 }
 
-/// An open file, to be read.
+/// A descriptor through which an open file can be read.
 pub struct Readable {
     /// The descriptor to read from.
     pub fd: i32,
-    /// Opened for this, so that its position is nobody else's.
+    /// Whether the descriptor was opened for this, so that its position may be moved.
     pub is_own: bool,
 }
 
 impl Readable {
-    /// By a descriptor of its own, unless to close that would end locks of the process. `None` if
-    /// the file may not be read.
+    /// Opens the file a second time. Uses the descriptor of the record instead if closing the
+    /// second one would end locks of the process, or if the file cannot be opened. `None` if the
+    /// file cannot be read.
     pub fn of(locks: &[Lock], record: &FileRecord) -> Option<Self> {
         let fd = record.fd as i32;
         let path = NumberPath::new("/proc/self/fd/", fd, "");

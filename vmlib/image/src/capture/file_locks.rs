@@ -1,6 +1,6 @@
-//! Locks on files. Each belongs to an open file or, of the POSIX kind, to the process and the open
-//! file through which it was taken; the kernel tells both in `/proc/self/fdinfo`. Where the process
-//! is restored it takes them again, without waiting.
+//! Locks on files. A lock belongs to an open file or, if it is of the POSIX kind, to the process
+//! and to the open file through which it was taken. The kernel reports both in `/proc/self/fdinfo`.
+//! The restored process takes the locks again, without waiting.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -17,20 +17,21 @@ use crate::{
     },
 };
 
-/// Locks, at most.
+/// The limit of locks.
 const LOCKS_MAX: usize = 1 << 16;
 
 /// The holder of a lock.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// The process: `fcntl`.
+    /// The process: locks of `fcntl`.
     Process,
-    /// The open file: `fcntl`, of Linux.
+    /// The open file: open file description locks of `fcntl`, a feature of Linux.
     File,
-    /// The open file, and it is the whole file's: `flock`.
+    /// The open file: locks of `flock`, which cover the whole file.
     Whole,
-    /// It is no lock, but a promise of the kernel to tell when others open the file.
+    /// A lease, which is no lock: the kernel notifies the process when the file is opened
+    /// elsewhere.
     Lease,
 }
 
@@ -40,23 +41,23 @@ pub enum Owner {
 pub struct Lock {
     fd: i32,
     owner: Owner,
-    /// `F_RDLCK`, `F_WRLCK`.
+    /// `F_RDLCK` or `F_WRLCK`.
     kind: i16,
-    /// The file.
+    /// The inode of the file.
     inode: u64,
     start: u64,
-    /// The last byte; the largest number: up to the end, wherever that is.
+    /// The last byte; `u64::MAX`: up to the end of the file, wherever that is.
     last: u64,
 }
 
-/// The locks of all descriptors; those of duplicates are told for each of them.
+/// The locks of all descriptors. The locks of a duplicate are listed for each of its descriptors.
 pub fn capture() -> Outcome<&'static [Lock]> {
-    // SAFETY: nothing reads beyond what was pushed.
+    // SAFETY: no code reads beyond the pushed entries.
     let mut list = unsafe { List::<Lock>::new(LOCKS_MAX)? };
     proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
         let mark = arena::mark();
         let path = NumberPath::new("/proc/self/fdinfo/", fd, "");
-        // Before threads are stopped, one may close what was just listed.
+        // Before threads are stopped, the program may close a descriptor that was just listed.
         if let Ok(info) = proc::read_file(path.bytes(), "looking at an open file") {
             for line in info.split(|byte| *byte == b'\n') {
                 if let Some(lock) = parse(fd, line) {
@@ -71,9 +72,9 @@ pub fn capture() -> Outcome<&'static [Lock]> {
     Ok(list.into_static())
 }
 
-/// Those of the open files that are restored, each once.
+/// The locks of the open files that are restored, each once.
 pub fn of(locks: &[Lock], records: &[FileRecord]) -> Outcome<&'static [Lock]> {
-    // SAFETY: nothing reads beyond what was pushed.
+    // SAFETY: no code reads beyond the pushed entries.
     let mut list = unsafe { List::<Lock>::new(locks.len())? };
     for lock in locks {
         let is_first = |record: &FileRecord| lock.is_of(record) && record.original == record.fd;
@@ -84,7 +85,7 @@ pub fn of(locks: &[Lock], records: &[FileRecord]) -> Outcome<&'static [Lock]> {
     Ok(list.into_static())
 }
 
-/// Whether the process would lose locks by closing any descriptor of this file.
+/// Whether the process would lose locks if it closed any descriptor of this file.
 pub fn would_end(locks: &[Lock], inode: u64) -> bool {
     locks
         .iter()
@@ -98,7 +99,7 @@ pub fn has_lease(locks: &[Lock], fd: i32) -> bool {
         .any(|lock| lock.fd == fd && lock.owner == Owner::Lease)
 }
 
-/// A line as "lock:\t1: POSIX  ADVISORY  WRITE 911 fe:00:1001 10 14".
+/// Parses a line like "lock:\t1: POSIX  ADVISORY  WRITE 911 fe:00:1001 10 14".
 fn parse(fd: i32, line: &[u8]) -> Option<Lock> {
     let line = line.strip_prefix(b"lock:\t")?;
     let mut words = proc::words(line).skip(1);
@@ -128,9 +129,9 @@ fn parse(fd: i32, line: &[u8]) -> Option<Lock> {
     })
 }
 
-/// Takes them again. A process loses its locks on a file when it closes any descriptor of it, so
-/// this comes when all files are open and nothing is closed any more; and before, when nothing has
-/// been changed, to see whether they can be had.
+/// Takes locks. A process loses its POSIX locks on a file when it closes any descriptor of the
+/// file. So all locks are taken when all files are open and no descriptor is closed any more. They
+/// are also taken earlier, before any file is changed, as a test whether they are free.
 ///
 /// # Errors
 /// Another process holds a lock now.
@@ -142,7 +143,7 @@ pub fn restore<'a, 'b>(
     for lock in locks {
         let taken = match lock.owner {
             Owner::Whole => take_whole(lock),
-            // Refused at the save.
+            // A save refuses leases.
             Owner::Lease => continue,
             Owner::Process => control(lock.fd, libc::F_SETLK, &mut lock.range()),
             Owner::File => control(lock.fd, libc::F_OFD_SETLK, &mut lock.range()),
@@ -162,7 +163,7 @@ pub fn restore<'a, 'b>(
 }
 
 impl Lock {
-    /// Whether it was taken through this descriptor.
+    /// Whether the lock was taken through the descriptor of this record.
     pub fn is_of(&self, record: &FileRecord) -> bool {
         self.fd == record.fd as i32
     }
@@ -189,7 +190,7 @@ fn take_whole(lock: &Lock) -> sys::Result<usize> {
         _ => libc::LOCK_EX,
     };
     let operation = (operation | libc::LOCK_NB) as usize;
-    // SAFETY: it concerns only this open file.
+    // SAFETY: the call concerns only this open file.
     sys::check(unsafe { sys::call2(FLOCK, lock.fd as usize, operation) })
 }
 
@@ -199,7 +200,7 @@ fn control(fd: i32, command: i32, range: &mut libc::flock) -> sys::Result<usize>
     sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, range) })
 }
 
-/// Names the holder of the lock, if the kernel tells.
+/// The refusal that names the holder of the lock, if the kernel reports one.
 fn taken_by_other(lock: &Lock, name: &Shown<'_>) -> Outcome<()> {
     let mut range = lock.range();
     let asked = match lock.owner {

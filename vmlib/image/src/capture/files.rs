@@ -1,4 +1,5 @@
-//! The open descriptors of this process: which can be restored, and how; which not, by name.
+//! The open descriptors of this process: their records, and refusals of those that cannot be
+//! restored.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -27,28 +28,28 @@ use crate::{
     },
 };
 
-/// Bytes that may wait in a pipe.
+/// The limit of the content of a pipe. Bytes.
 const PIPE_MAX: usize = 1 << 20;
 
-/// Where nobody tells which descriptors there are, those below are looked at.
+/// The number of descriptors that are tried if the list of descriptors cannot be read.
 const NUMBERS_MAX: i32 = 1 << 16;
 
-/// What the program said of its descriptors.
+/// The options of a save that concern descriptors.
 #[derive(Clone, Copy)]
 pub struct FileOptions<'a> {
-    /// The image goes there; it is in no image.
+    /// The descriptor that the image is written to; it is not in the image.
     pub image: i32,
-    /// The program looks after these itself: they are closed in the restored process.
+    /// Descriptors that the program manages itself: they are closed in the restored process.
     pub own: &'a [i32],
-    /// The locks that the process has on files.
+    /// The process's locks on files.
     pub locks: &'a [Lock],
-    /// What content of files is to be in the image.
+    /// Whose content the image carries, of the files.
     pub carry: Carry,
-    /// Bytes of each file that its checksum covers.
+    /// How many bytes of each file its checksum covers.
     pub checked_max: u64,
 }
 
-/// All descriptors, by number.
+/// The records of all descriptors, ascending by number.
 pub fn capture(
     options: FileOptions<'_>,
     names: &mut Names<'_>,
@@ -60,7 +61,8 @@ pub fn capture(
         if fd != options.image && !options.own.contains(&fd) {
             match record(fd, names, options, known) {
                 Ok(record) => list.push(record, "open files")?,
-                // Before threads are stopped, one may close what was just listed.
+                // Before threads are stopped, the program may close a descriptor that was just
+                // listed.
                 Err(_) if is_closed(fd) => {}
                 Err(fault) => return Err(fault),
             }
@@ -72,13 +74,14 @@ pub fn capture(
     for index in 0..list.len() {
         let (before, rest) = list.split_at_mut(index);
         let record = &mut rest[0];
-        // Each is what it is where the process resumes, also if all were one terminal here.
+        // Each stream is inherited in the restored process, even if all were one terminal here.
         if is_inherited_stream(record) {
             continue;
         }
         let mut found: Option<&FileRecord> = None;
         for other in before.iter().filter(|other| other.original == other.fd) {
-            // Of streams that were one, the output: most that is duplicated is written to.
+            // Of streams that were one open file, the standard output is the original: most
+            // duplicates are written to.
             let is_wanted = found.is_none() || other.fd == 1;
             if is_wanted && is_duplicate(other, record)? {
                 found = Some(other);
@@ -111,8 +114,8 @@ pub fn capture(
     Ok(list)
 }
 
-/// Says which files are carried: those without a name first, because there is no other way for
-/// them.
+/// Marks the files that are carried. Files without a name come first, because their content cannot
+/// be restored otherwise.
 fn choose_carried(
     list: &mut [FileRecord],
     names: &Names<'_>,
@@ -140,7 +143,7 @@ fn choose_carried(
     }
 }
 
-/// Has those carried that fit. Returns the room that is left.
+/// Marks the files that are meant and fit into `room`. Returns the room that is left.
 fn carry_fitting(
     list: &mut [FileRecord],
     names: &Names<'_>,
@@ -152,7 +155,8 @@ fn carry_fitting(
     for index in 0..list.len() {
         let record = list[index];
         let is_first = record.original == record.fd && record.is_regular();
-        // Once, however often it was opened; each of its names is a file of its own.
+        // A file is carried once, however often it was opened; each of its names counts as a file
+        // of its own.
         let is_there = || {
             list[..index].iter().any(|other| {
                 let same_name = names.get(other.name) == names.get(record.name);
@@ -183,12 +187,12 @@ fn carry_fitting(
     Ok(room)
 }
 
-/// Whether the descriptor is 0, 1 or 2, which the restored process inherits.
+/// Whether the descriptor is 0, 1 or 2 and is inherited by the restored process.
 fn is_inherited_stream(record: &FileRecord) -> bool {
     record.kind == FD_INHERITED && record.fd <= 2
 }
 
-/// The inherited stream that does for a terminal that was opened a second time.
+/// The inherited stream that replaces a terminal which was opened once more.
 pub fn stream_for(record: &FileRecord, all: &[FileRecord]) -> Option<u32> {
     let is_read = record.flags & libc::O_ACCMODE as u32 == libc::O_RDONLY as u32;
     let order = if is_read { [0, 1, 2] } else { [1, 2, 0] };
@@ -199,7 +203,7 @@ pub fn stream_for(record: &FileRecord, all: &[FileRecord]) -> Option<u32> {
     order.into_iter().find(is_there)
 }
 
-/// Whether both are one open file, with one position.
+/// Whether both descriptors are one open file, with one position.
 fn is_duplicate(one: &FileRecord, other: &FileRecord) -> Outcome<bool> {
     const KCMP_FILE: usize = 0;
     /// Linux 6.10.
@@ -208,12 +212,12 @@ fn is_duplicate(one: &FileRecord, other: &FileRecord) -> Outcome<bool> {
         return Ok(false);
     }
     let (pid, fds) = (sys::getpid() as usize, [one.fd as usize, other.fd as usize]);
-    // SAFETY: it only compares.
+    // SAFETY: the call only compares.
     let order = unsafe { sys::call5(nr::KCMP, pid, pid, KCMP_FILE, fds[0], fds[1]) };
     if order >= 0 {
         return Ok(order == 0);
     }
-    // A filter of system calls may not allow it.
+    // A filter of system calls may forbid kcmp.
     if let Ok(same) = control(fds[0] as i32, F_DUPFD_QUERY, fds[1]) {
         return Ok(same == 1);
     }
@@ -236,17 +240,17 @@ fn has_other_end(all: &[FileRecord], record: &FileRecord) -> bool {
     })
 }
 
-/// Closes all descriptors from one number to another, if there are any.
+/// Closes all descriptors in a range of numbers, both ends included.
 pub fn close_between(from: i32, to: i32) {
     if from > to {
         return;
     }
-    // SAFETY: the caller says that nobody uses them.
+    // SAFETY: the caller promises that no code uses them.
     let closed = unsafe { sys::call3(nr::CLOSE_RANGE, from as usize, to as usize, 0) };
     if closed == 0 {
         return;
     }
-    // A filter of system calls, or an old kernel, refuses it.
+    // A filter of system calls, or an old kernel, refuses the call.
     let listed = proc::for_each_number(b"/proc/self/fd\0", "listing the open files", |fd| {
         if (from..=to).contains(&fd) {
             sys::close(fd);
@@ -325,10 +329,11 @@ fn record(
             }
         }
         libc::S_IFCHR => match (libc::major(stat.st_rdev), libc::minor(stat.st_rdev)) {
-            // null, zero, full, random, urandom; the terminal of the process that opens it.
+            // null, zero, full, random, urandom; `/dev/tty`, the terminal of the process that opens
+            // it.
             (1, 3 | 5 | 7 | 8 | 9) | (5, 0) => FD_DEVICE,
             _ if fd <= 2 => FD_INHERITED,
-            // A duplicate of one of those.
+            // A terminal, probably one that is a stream, too.
             (136..=143, _) => FD_INHERITED,
             _ => return refuse!("descriptor {fd} is the device {}", Shown(name)),
         },
@@ -360,9 +365,9 @@ fn record(
     Ok(record)
 }
 
-/// Refuses a file that its name does not lead to: opened again by that, it would be another one, or
-/// none. So it is where that name was removed while another one stays, and where something was
-/// mounted over it.
+/// Refuses a file that its name does not lead to, so that it cannot be opened by name in the
+/// restored process. Such a file has lost this name but still has another, or something was mounted
+/// over it.
 fn refuse_other_name(fd: i32, name: &[u8], stat: &libc::stat) -> Outcome<()> {
     let shown = Shown(name);
     let found = file_calls::stat_path(name);
@@ -377,12 +382,12 @@ fn refuse_other_name(fd: i32, name: &[u8], stat: &libc::stat) -> Outcome<()> {
         Err(Errno(libc::ENOENT | libc::ENOTDIR)) => {
             refuse!("descriptor {fd} is {shown}, and nothing of that name can be reached")
         }
-        // The user who restores the process may have the right to look there.
+        // The user who restores the process may have the right to look up the name.
         Err(_) => Ok(()),
     }
 }
 
-/// What a file of `memfd_create` promises to others cannot be promised before it is filled.
+/// Refuses a sealed memory file: seals cannot be set before the restored file is filled.
 fn refuse_seals(fd: i32, name: &[u8]) -> Outcome<()> {
     match control(fd, libc::F_GET_SEALS, 0) {
         Ok(seals) if seals as i32 & !libc::F_SEAL_SEAL != 0 => {
@@ -392,7 +397,7 @@ fn refuse_seals(fd: i32, name: &[u8]) -> Outcome<()> {
     }
 }
 
-/// Takes what waits in a pipe, and puts it back.
+/// Copies the content of a pipe into the record, and leaves it in the pipe.
 fn keep_content(record: &mut FileRecord) -> Outcome<()> {
     if record.flags & libc::O_ACCMODE as u32 != libc::O_RDONLY as u32 {
         return Ok(());
@@ -411,7 +416,7 @@ fn keep_content(record: &mut FileRecord) -> Outcome<()> {
     if waiting > PIPE_MAX {
         return refuse_now!("{waiting} bytes wait in the pipe at descriptor {fd}");
     }
-    // SAFETY: bytes.
+    // SAFETY: any bytes are values.
     let content = unsafe { arena::take::<u8>(waiting)? };
     peek(fd, content).step("looking into a pipe")?;
     record.content = content.as_ptr() as u64;
@@ -419,13 +424,13 @@ fn keep_content(record: &mut FileRecord) -> Outcome<()> {
     Ok(())
 }
 
-/// Copies what is in a pipe without taking it out.
+/// Copies the content of a pipe without removing it.
 fn peek(fd: i32, content: &mut [u8]) -> sys::Result<()> {
     const TEE: usize = 276;
     let mut ends = [0i32; 2];
     // SAFETY: the kernel writes two numbers.
     sys::check(unsafe { sys::call2(nr::PIPE2, ends.as_mut_ptr() as usize, 0) })?;
-    // So that all of it fits: as large as the other.
+    // The second pipe gets the size of the first one, so that all content fits.
     let size = control(fd, libc::F_GETPIPE_SZ, 0).unwrap_or(1 << 16);
     let _ = control(ends[1], libc::F_SETPIPE_SZ, size);
     // SAFETY: both are pipes.

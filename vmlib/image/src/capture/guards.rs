@@ -1,8 +1,9 @@
 //! Guard pages: memory that is mapped, and faults at every access (MADV_GUARD_INSTALL, Linux 6.13).
 //!
-//! C libraries and allocators put them at the ends of stacks (glibc 2.42) and of what they give
-//! out. They hold nothing, so no image has them; where the process is restored they are made
-//! again. The kernel tells them since 6.15; before that, one of them ends a save.
+//! C libraries and allocators put guard pages at the ends of stacks (glibc 2.42) and of
+//! allocations. Guard pages have no content, so they are in no image; they are made again in the
+//! restored process. The kernel reports them since 6.15. Before that, reading a guard page ends a
+//! save with an error.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -21,39 +22,39 @@ use crate::{
 use std::ops::Range;
 
 const MADV_GUARD_INSTALL: i32 = 102;
-/// Pieces of guarded memory, at most.
+/// The limit of separate ranges of guard pages.
 const GUARDS_MAX: usize = 1 << 17;
 
-/// Guard pages, as they are found.
+/// A list of guard pages.
 pub struct Guards(List<[u64; 2]>);
 
 impl Guards {
-    /// Without any entry.
+    /// An empty list.
     pub fn new() -> Outcome<Self> {
         // SAFETY: numbers.
         Ok(Guards(unsafe { List::new(GUARDS_MAX)? }))
     }
 
-    /// Notes some.
+    /// Adds a range.
     pub fn note(&mut self, range: Range<u64>) -> Outcome<()> {
         self.0
             .push([range.start, range.end], "guarded pieces of memory")
     }
 
-    /// All of them.
+    /// All ranges.
     pub fn into_static(self) -> &'static [[u64; 2]] {
         self.0.into_static()
     }
 }
 
-/// The pages in which a list is, which has something in it.
+/// The pages of memory that a list lies in, if the list is not empty.
 pub fn place_of(all: &[[u64; 2]]) -> Option<[u64; 2]> {
     let list = all.as_ptr_range();
     let (start, end) = (list.start as u64, list.end as u64);
     (start < end).then(|| [start & !(PAGE - 1), end.next_multiple_of(PAGE)])
 }
 
-/// Guard pages in memory that has content below them, which nobody can look at.
+/// Refuses guard pages in memory that may have content below them, which cannot be read.
 ///
 /// # Errors
 /// Always.
@@ -65,11 +66,11 @@ pub fn refuse_in(mapping: &Mapping, guard: &Range<u64>) -> Outcome<()> {
     refuse!("guard pages hide a part of {kind}, at {:#x}", guard.start)
 }
 
-/// In a process that is being restored: makes them. Where the kernel does not know them, or memory
-/// is locked, nothing may be done with it.
+/// In a process that is being restored: makes the guard pages. Where the kernel has none, or memory
+/// is locked, the pages lose all rights instead.
 pub fn make(all: &[[u64; 2]]) -> Outcome<()> {
     for &[start, end] in all {
-        // SAFETY: nobody can have anything there.
+        // SAFETY: guard pages have no content.
         let made = unsafe { memory::advise(start..end, MADV_GUARD_INSTALL) };
         if made == Err(Errno(libc::EINVAL)) {
             let (start, len) = (start as usize, (end - start) as usize);

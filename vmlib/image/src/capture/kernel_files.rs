@@ -1,6 +1,6 @@
-//! Files that the kernel makes when they are read, as those of `/proc` and `/sys`: opened again by
-//! name where the process is restored, as that process's own. What they say there is not
-//! compared with anything, and not carried.
+//! Files that the kernel makes when they are read, in `/proc`, `/sys` and the like. The restored
+//! process opens them again by name, as files of its own process and host. Their content is neither
+//! compared nor carried.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -10,8 +10,8 @@ use crate::{
     raw::{records::Name, sys},
 };
 
-/// The numbers that file systems of the kernel have: proc, sysfs, those of control groups, for
-/// debugging, tracing, security, configuration, programs, and others.
+/// Magic numbers of the kernel's file systems: proc, sysfs, control groups, debugging, tracing,
+/// security, configuration, programs, and others.
 const KERNELS: [u64; 15] = [
     PROC,
     0x6265_6572,
@@ -31,7 +31,7 @@ const KERNELS: [u64; 15] = [
 ];
 const PROC: u64 = 0x9fa0;
 
-/// The number of a descriptor's file system; 0 if it is not known.
+/// The magic number of a descriptor's file system; 0 if not known.
 fn file_system(fd: i32) -> u64 {
     const FSTATFS: usize = 138;
     let mut found = [0u64; 16];
@@ -40,15 +40,15 @@ fn file_system(fd: i32) -> u64 {
     found[0]
 }
 
-/// Whether a descriptor is such a file.
+/// Whether a descriptor is a file of the kernel.
 pub fn is_one(fd: i32) -> bool {
     KERNELS.contains(&file_system(fd))
 }
 
-/// What it is called in whatever process opens it again.
+/// A name that leads to the corresponding file in the restored process.
 ///
 /// # Errors
-/// It is one of another process, or of a thread that is not the first one.
+/// The file is of another process, or of a thread that is not the first one.
 pub fn name(fd: i32, name: &[u8], names: &mut Names<'_>) -> Outcome<Name> {
     let (first, rest) = match own(name, sys::getpid()) {
         Whose::Anybodys => return names.add(name),
@@ -62,28 +62,30 @@ pub fn name(fd: i32, name: &[u8], names: &mut Names<'_>) -> Outcome<Name> {
     names.add_joined(first, rest)
 }
 
-/// Whose a file of `/proc` is.
+/// The owner of a file of `/proc`.
 #[derive(Debug, PartialEq, Eq)]
 enum Whose<'a> {
-    /// No process's.
+    /// The file is of no process.
     Anybodys,
-    /// This process's, or its first thread's: its name there, in two parts.
+    /// The file is of this process or its first thread. Its name for the restored process, in two
+    /// parts.
     Own(&'a [u8], &'a [u8]),
-    /// Another thread's.
+    /// The file is of another thread of this process.
     Threads,
-    /// Another process's.
+    /// The file is of another process.
     Others,
 }
 
 fn own(name: &[u8], pid: i32) -> Whose<'_> {
-    /// The number that a path begins with, and what follows it.
+    /// The number at the beginning of a path, and the rest of the path.
     fn number(path: &[u8]) -> Option<(i32, &[u8])> {
         let len = path.iter().position(|byte| *byte == b'/');
         let (first, rest) = path.split_at(len.unwrap_or(path.len()));
         Some((proc::decimal(first)? as i32, rest))
     }
     let Some(inside) = name.strip_prefix(b"/proc/") else {
-        // Mounted elsewhere, it may be that of other processes.
+        // The name has a number, so the file may be of another process in a `/proc` that is mounted
+        // elsewhere.
         let is_number = |part: &[u8]| proc::decimal(part).is_some();
         return match name.split(|byte| *byte == b'/').any(is_number) {
             true => Whose::Others,
@@ -98,7 +100,7 @@ fn own(name: &[u8], pid: i32) -> Whose<'_> {
     }
     match rest.strip_prefix(b"/task/").and_then(number) {
         None => Whose::Own(b"/proc/self", rest),
-        // The first thread opens it again.
+        // The first thread of the restored process opens the file.
         Some((tid, rest)) if tid == pid => Whose::Own(b"/proc/thread-self", rest),
         Some(_) => Whose::Threads,
     }

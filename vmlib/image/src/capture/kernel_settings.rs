@@ -1,5 +1,5 @@
-//! What the process asked the kernel for, for all of itself: to take part in memory barriers, to
-//! have no large pages, and to be ended sooner or later than others when memory is short.
+//! Settings that the process has requested from the kernel for itself: memory barriers, no large
+//! pages, and its score for being killed when memory runs out.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -11,39 +11,40 @@ use crate::{
 };
 
 const MEMBARRIER: usize = 324;
-/// Tells what a process has registered for (Linux 6.3).
+/// The command that reports the registrations of a process (Linux 6.3).
 const GET_REGISTRATIONS: u32 = 1 << 9;
-/// Each kind of private barrier: the command, and the one that registers for it.
+/// Each kind of private barrier: its command, and the command that registers for it.
 const BARRIERS: [(u32, u32); 3] = [(1 << 3, 1 << 4), (1 << 5, 1 << 6), (1 << 7, 1 << 8)];
 const OOM: &[u8] = b"/proc/self/oom_score_adj\0";
 
-/// What was asked for.
+/// The settings of a process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct KernelSettings {
-    /// Bits of commands of `membarrier` that register.
+    /// Bits of the registering commands of `membarrier`.
     barriers: u32,
-    /// What `PR_GET_THP_DISABLE` tells: 1 no large pages, 2 but where they are asked for.
+    /// The result of `PR_GET_THP_DISABLE`: 1 no large pages; 2 large pages only where the program
+    /// requests them.
     no_large_pages: u32,
-    /// From -1000 to 1000; another number: it is not known.
+    /// The score in `oom_score_adj`, from -1000 to 1000; another number: not known.
     oom_score: i32,
 }
 
 fn barrier(command: u32) -> sys::Result<usize> {
-    // SAFETY: it asks, registers, or orders memory.
+    // SAFETY: the call reports, registers, or orders memory.
     sys::check(unsafe { sys::call3(MEMBARRIER, command as usize, 0, 0) })
 }
 
 fn large_pages(what: i32, value: usize, flags: usize) -> isize {
-    // SAFETY: it concerns only how memory is had.
+    // SAFETY: the call concerns only the size of pages.
     unsafe { sys::call5(nr::PRCTL, what as usize, value, flags, 0, 0) }
 }
 
-/// What this process asked for.
+/// Captures the settings of this process.
 pub fn capture() -> KernelSettings {
     let registered = barrier(GET_REGISTRATIONS).map(|bits| bits as u32);
     let barriers = registered.unwrap_or_else(|_| {
-        // Who is not registered is not served.
+        // An older kernel does not report registrations, but refuses a barrier without one.
         let served = BARRIERS
             .iter()
             .filter(|(command, _)| barrier(*command).is_ok());
@@ -67,7 +68,8 @@ fn oom_score() -> Option<i32> {
 }
 
 impl KernelSettings {
-    /// Asks for it again. To be ended later than here is a right that few have.
+    /// Sets the settings in the restored process. A lower score than the host's needs a privilege;
+    /// without it the score stays.
     pub fn restore(&self) -> Outcome<()> {
         for bit in (0..u32::BITS).map(|bit| 1 << bit) {
             if self.barriers & bit != 0 {
@@ -80,7 +82,7 @@ impl KernelSettings {
         if here >= 0 && here as u32 != self.no_large_pages {
             let (value, flags) = (self.no_large_pages & 1, self.no_large_pages & !1);
             let set = large_pages(libc::PR_SET_THP_DISABLE, value as usize, flags as usize);
-            // An older kernel has no exceptions.
+            // An older kernel knows no flags.
             if set < 0 {
                 large_pages(libc::PR_SET_THP_DISABLE, value as usize, 0);
             }
@@ -91,7 +93,7 @@ impl KernelSettings {
             && let Ok(fd) = sys::open(OOM, libc::O_WRONLY | libc::O_CLOEXEC, 0)
         {
             let text = Text::of(format_args!("{}", self.oom_score));
-            // What is not allowed stays as the new host has it.
+            // A score that is not allowed stays as the new host has set it.
             let _ = sys::write(fd, text.as_str().as_bytes());
             sys::close(fd);
         }

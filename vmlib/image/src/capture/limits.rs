@@ -8,7 +8,7 @@ use crate::raw::sys::{self, nr};
 /// The number of limits (RLIM_NLIMITS).
 const LIMITS: usize = 16;
 
-/// A limit that cannot be lifted.
+/// The hard limit of a resource, which this process cannot raise.
 pub fn hard_limit(which: u32) -> u64 {
     let mut here = [0u64; 2];
     // SAFETY: the kernel writes two numbers.
@@ -24,14 +24,14 @@ pub fn hard_limit(which: u32) -> u64 {
     here[1]
 }
 
-/// Lifts one soft limit.
+/// Raises a soft limit to its hard limit.
 pub fn lift_limit(which: u32) {
     let limit = [hard_limit(which); 2];
     // SAFETY: the kernel reads two numbers.
     unsafe { sys::call4(nr::PRLIMIT64, 0, which as usize, limit.as_ptr() as usize, 0) };
 }
 
-/// Changes the soft limits. The hard ones stay as they are here: soft ones go as far as these.
+/// Sets all soft limits, each at most to its hard limit. The hard limits stay.
 fn set_limits(soft: impl Fn(usize) -> u64) {
     for which in 0..LIMITS {
         let mut here = [0u64; 2];
@@ -44,7 +44,7 @@ fn set_limits(soft: impl Fn(usize) -> u64) {
     }
 }
 
-/// Lifts the soft limits, until [`restore`] sets them.
+/// Raises all soft limits, until [`restore`] sets them.
 pub fn lift_limits() {
     set_limits(|_| u64::MAX);
 }

@@ -1,9 +1,10 @@
-//! The mappings of this process, as `/proc/self/maps` lists them, and which cannot be saved.
+//! The mappings of this process, from `/proc/self/maps`, and refusals of those that cannot be
+//! saved.
+//!
+//! Private mappings of files, above all the program and its libraries, are saved with their
+//! content. So the host of the restore does not need these files.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
-//!
-//! Files that are mapped privately, the program and its libraries above all, are saved by value. So
-//! the image needs no such file of its host.
 
 use crate::{
     capture::{
@@ -22,17 +23,17 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Whose mappings are listed.
+/// The purpose of a list of mappings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Listing {
-    /// All that there are; what cannot be saved is refused.
+    /// All mappings of a frozen process; a mapping that cannot be saved is refused.
     Stopped,
-    /// Those of a program that runs: what cannot be saved is left out, for it may be gone when it
-    /// is listed the last time.
+    /// The mappings of a running program; a mapping that cannot be saved is left out, because it
+    /// may not exist any more in the last list.
     Running,
 }
 
-/// The mappings, by address, of a process that has these files open.
+/// The mappings, ascending by address, of a process that has these files open.
 pub fn mappings(
     names: &mut Names<'_>,
     listing: Listing,
@@ -41,7 +42,7 @@ pub fn mappings(
     let file = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
     // SAFETY: zeros are values of all fields.
     let mut list = unsafe { List::<Mapping>::new(MAPPINGS_MAX)? };
-    // SAFETY: numbers. The kernel's numbers of shared memories.
+    // SAFETY: any numbers are values. Device and inode of each shared memory.
     let mut objects = unsafe { List::<[u64; 2]>::new(1024)? };
     // SAFETY: zeros are values.
     let mut views = unsafe { List::<View>::new(MAPPINGS_MAX)? };
@@ -64,8 +65,8 @@ pub fn mappings(
         refuse_restorers_place(list, names)?;
         refuse_live_views(views.all(), list, objects.all(), files, names)?;
     }
-    // Where the first thread's stack was cut in two, by watching a part or by other rights, the
-    // kernel calls only the upper one so; but it is the lower one that grows.
+    // Where the first thread's stack is divided into two mappings, by a watch or by other rights,
+    // the kernel names only the upper one so; but the lower one grows.
     for index in (1..list.len()).rev() {
         let (above, below) = (list[index], &mut list[index - 1]);
         let touch = above.flags & GROWS_DOWN != 0 && below.end == above.start;
@@ -104,7 +105,7 @@ impl<'a> Line<'a> {
         let mut words = proc::words(line).skip(1);
         let rights = words.next()?;
         let offset = proc::hexadecimal(words.next()?)?;
-        // "08:02".
+        // Like "08:02".
         let mut parts = words.next()?.split(|byte| *byte == b':');
         let mut part = || parts.next().and_then(proc::hexadecimal);
         let device = part()? << 32 | part()?;
@@ -125,12 +126,12 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// The file's numbers.
+    /// Device and inode.
     fn file(&self) -> [u64; 2] {
         [self.device, self.inode]
     }
 
-    /// Whether it is of a file that has no name, or none any more.
+    /// Whether the mapping is of a file that has no name, or none any more.
     fn is_nameless_file(&self) -> bool {
         self.inode != 0 && self.name.ends_with(b" (deleted)")
     }
@@ -172,8 +173,9 @@ impl View {
     }
 }
 
-/// A private mapping is saved by value. Its untouched pages show what is written to the file later,
-/// and would not do so where the process is restored.
+/// Refuses a private mapping of a nameless file that this process can still write. The mapping is
+/// saved with its content, but its untouched pages would show later writes to the file, and would
+/// not do so in the restored process.
 fn refuse_live_views(
     views: &[View],
     list: &[Mapping],
@@ -240,8 +242,8 @@ fn mapping(
     if name.starts_with(b"anon_inode:") {
         return refuse!("memory of {} is mapped at {at:#x}", Shown(name));
     }
-    // A private mapping of that device has no file. Shared memory, which a private mapping may show
-    // too, has the device's name and is deleted.
+    // A private mapping of this device has no file. Shared memory, which may be mapped privately,
+    // too, has the device's name and is marked as deleted.
     let is_zero_device = name == b"/dev/zero";
     let is_zero = is_zero_device || name == b"/dev/zero (deleted)";
     if name.starts_with(b"/dev/") && !name.starts_with(b"/dev/shm/") && !is_zero {
@@ -264,7 +266,7 @@ fn mapping(
             let name = Shown(name);
             return refuse!("memory is shared with other processes ({name} at {at:#x})");
         } else if deleted {
-            // By value: nothing can write the file by way of this process any more.
+            // Saved with its content: this process cannot write the file any more.
             let writes = |file: &FileRecord| file.inode == line.inode && file.is_writable();
             if prot & libc::PROT_WRITE as u32 != 0 || files.iter().any(writes) {
                 let name = Shown(name);

@@ -1,5 +1,5 @@
-//! What everything that handles memory uses: the size of a page, kinds of mappings, advice to the
-//! kernel, and the right to read for the time of a save.
+//! Shared parts of all code that handles memory: the size of a page, kinds of mappings, advice to
+//! the kernel, and the right to read during a save.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -12,29 +12,29 @@ use std::ops::Range;
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// What [`Mapping::object_len`] of a private mapping of a file is: pages that were not touched have
-/// content too.
+/// The value of [`Mapping::object_len`] for a private mapping of a file, until the mapping is
+/// written: such a mapping has content also in pages that were not touched.
 pub const FROM_FILE: u64 = u64::MAX;
 
-/// Among [`Mapping::flags`], until it is written: shared memory is what a file holds, in memory or
-/// not.
+/// A bit of [`Mapping::flags`], until the mapping is written: the mapping is shared memory with the
+/// content of a file, and has content also in pages that are not in memory.
 pub const OF_FILE: u32 = 1 << 31;
 
-/// Whether guard pages would hide content of it.
+/// Whether guard pages of the mapping may hide content.
 pub fn hides(mapping: &Mapping) -> bool {
     let is_of_file = mapping.object_len == FROM_FILE || mapping.flags & OF_FILE != 0;
     mapping.kind == SHARED || is_of_file
 }
 
-/// Whether it is private memory of no file.
+/// Whether the mapping is private memory of no file.
 pub fn is_anonymous(mapping: &Mapping) -> bool {
     mapping.kind == PRIVATE && mapping.object_len != FROM_FILE
 }
 
-/// Tells the kernel of memory, as `madvise` does.
+/// Gives the kernel advice for a range, as `madvise` does.
 ///
 /// # Safety
-/// Nobody needs what the advice throws away, if it does.
+/// No code needs content that the advice discards.
 pub unsafe fn advise(range: Range<u64>, advice: i32) -> sys::Result<()> {
     let (start, len) = (range.start as usize, (range.end - range.start) as usize);
     // SAFETY: promised by the caller.
@@ -42,10 +42,10 @@ pub unsafe fn advise(range: Range<u64>, advice: i32) -> sys::Result<()> {
     sys::check(value).map(|_| ())
 }
 
-/// A mapping from this size on may do with large pages. Bytes.
+/// The size from which a mapping may use large pages. Bytes.
 const LARGE: u64 = 4 << 20;
 
-/// How much of a mapping's memory is in the image, as flags of it.
+/// The flags that say how much of a mapping is in the image, if `bytes` of it are.
 pub fn filling(mapping: &Mapping, bytes: u64) -> u32 {
     let len = mapping.end - mapping.start;
     match len >= LARGE {
@@ -55,14 +55,14 @@ pub fn filling(mapping: &Mapping, bytes: u64) -> u32 {
     }
 }
 
-/// Makes mappings without the right to read readable while it exists.
+/// Makes a mapping readable while the value lives.
 pub struct Opened {
     range: Range<usize>,
     prot: u32,
 }
 
 impl Opened {
-    /// `None` if it can be read anyway, or has to stay as it is.
+    /// `None` if the mapping is readable anyway, or the kernel refuses the change.
     pub fn new(mapping: &Mapping) -> Option<Self> {
         if mapping.prot & libc::PROT_READ as u32 != 0 {
             return None;
@@ -83,6 +83,6 @@ impl Drop for Opened {
 }
 
 fn protect(range: &Range<usize>, prot: u32) -> bool {
-    // SAFETY: all other threads are stopped; the right to read harms nobody.
+    // SAFETY: all other threads are stopped; the right to read changes no content.
     unsafe { sys::call3(nr::MPROTECT, range.start, range.len(), prot as usize) >= 0 }
 }

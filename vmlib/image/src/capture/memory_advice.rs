@@ -1,9 +1,9 @@
-//! What the kernel was told of memory besides its rights: large pages or none, locked, left out of
-//! copies of the process or of core files.
+//! Advice that the kernel has for memory, besides its rights: large pages or none, locked, left out
+//! of children or of core files.
 //!
-//! The kernel tells it in `/proc/self/smaps`, for which it looks at every page. So it is asked only
-//! where there may be something to tell: where the program has called `madvise`, which is put
-//! before the C library's for that, or has locked memory.
+//! The kernel reports the advice in `/proc/self/smaps`, and looks at every page for that. So the
+//! file is read only if there may be advice: if the program has called `madvise`, which is
+//! interposed for that purpose, or has locked memory.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -21,10 +21,11 @@ use crate::{
 };
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// Some advice was given that is kept. Counts up.
+/// The number of calls that gave advice of a kind in [`KINDS`].
 static GIVEN: AtomicU32 = AtomicU32::new(0);
 
-/// A kind of advice: how the kernel shows it, how it is given, and taken back.
+/// A kind of advice: its flag in smaps, the advice that gives it, and the advice that takes it
+/// back.
 struct Kind {
     shown: &'static [u8],
     given: i32,
@@ -39,7 +40,7 @@ const fn kind(shown: &'static [u8], given: i32, taken_back: Option<i32>) -> Kind
     }
 }
 
-/// What is kept. The first two are in the way of a copy that writes the image.
+/// The kinds that an image has. The first two would keep memory from a copy that writes the image.
 const KINDS: [Kind; 8] = [
     kind(b"dc", libc::MADV_DONTFORK, Some(libc::MADV_DOFORK)),
     kind(b"wf", libc::MADV_WIPEONFORK, Some(libc::MADV_KEEPONFORK)),
@@ -50,28 +51,28 @@ const KINDS: [Kind; 8] = [
     kind(b"sr", libc::MADV_SEQUENTIAL, None),
     kind(b"rr", libc::MADV_RANDOM, None),
 ];
-/// The bits of locked memory, behind those of [`KINDS`]: all of it, or what was touched.
+/// Bits of locked memory, behind those of [`KINDS`]: all of it, or the touched pages.
 const LOCKED: u32 = 1 << KINDS.len();
 const LOCKED_ON_FAULT: u32 = LOCKED << 1;
 
-/// What was told of a piece of memory.
+/// The advice for a piece of memory.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Advice {
     start: usize,
     len: usize,
-    /// A bit for each of [`KINDS`], and those of locked memory.
+    /// One bit for each of [`KINDS`], and the bits of locked memory.
     kinds: u32,
 }
 
-/// All that is kept, by address.
+/// All advice, ascending by address.
 pub fn capture() -> Outcome<&'static [Advice]> {
     let status = proc::read_file(b"/proc/self/status\0", "looking at the process")?;
     let locked = proc::field(status, "VmLck").and_then(proc::decimal);
     if GIVEN.load(SeqCst) == 0 && locked.unwrap_or(0) == 0 {
         return Ok(&[]);
     }
-    // A kernel may lack the file; then nothing is known.
+    // Without the file the advice is not known and is lost.
     let Ok(file) = proc::read_file(b"/proc/self/smaps\0", "looking at the memory") else {
         return Ok(&[]);
     };
@@ -99,7 +100,7 @@ pub fn capture() -> Outcome<&'static [Advice]> {
 }
 
 fn kinds_of(flags: &[u8]) -> u32 {
-    // Memory of devices and the kernel has some of these by itself.
+    // Memory of devices and of the kernel has some of these flags by itself.
     let has = |flag: &[u8]| proc::words(flags).any(|word| word == flag);
     if has(b"io") || has(b"pf") {
         return 0;
@@ -118,12 +119,13 @@ fn kinds_of(flags: &[u8]) -> u32 {
 
 fn advise(at: &Advice, advice: i32) {
     let start = at.start as u64;
-    // SAFETY: none of these changes what memory holds. What is not allowed or known here is not
-    // needed to be right.
+    // SAFETY: no kind of advice changes the content of memory. Advice that is not allowed or known
+    // here is not needed for correctness.
     let _ = unsafe { memory::advise(start..start + at.len as u64, advice) };
 }
 
-/// Before the process is copied: the copy is to have all memory. To be undone by [`give`].
+/// Takes back the advice that keeps memory from a copy of the process. To be called before the copy
+/// is made, and undone by [`give`].
 pub fn take_back(all: &[Advice]) {
     for (index, kind) in KINDS.iter().enumerate() {
         let Some(advice) = kind.taken_back else {
@@ -134,14 +136,14 @@ pub fn take_back(all: &[Advice]) {
     }
 }
 
-/// Gives advice of one kind again.
+/// Gives the advice of one kind again.
 pub fn give_again(all: &[Advice], advice: i32) {
     let index = KINDS.iter().position(|kind| kind.given == advice);
     let given = |at: &&Advice| index.is_some_and(|index| at.kinds & 1 << index != 0);
     all.iter().filter(given).for_each(|at| advise(at, advice));
 }
 
-/// Gives the advice again; what is not allowed or known here is not needed to be right.
+/// Gives all advice again. Advice that is not allowed or known here is not needed for correctness.
 ///
 /// # Errors
 /// The limit on locked memory is too low.
@@ -155,7 +157,7 @@ pub fn give(all: &[Advice]) -> Outcome<()> {
         }
         if at.kinds & (LOCKED | LOCKED_ON_FAULT) != 0 {
             let on_fault = at.kinds & LOCKED_ON_FAULT != 0;
-            // SAFETY: it changes nothing that memory holds.
+            // SAFETY: the call does not change the content of memory.
             let locked = unsafe { sys::call3(MLOCK2, at.start, at.len, on_fault.into()) };
             let limit = limits::hard_limit(libc::RLIMIT_MEMLOCK);
             let is_locked = |at: &&Advice| at.kinds & (LOCKED | LOCKED_ON_FAULT) != 0;
@@ -171,7 +173,7 @@ pub fn give(all: &[Advice]) -> Outcome<()> {
     Ok(())
 }
 
-/// As in Linux; advice that is kept is noted.
+/// As in Linux; also counts advice of a kind in [`KINDS`].
 ///
 /// # Safety
 /// As in Linux.
@@ -185,20 +187,21 @@ pub unsafe extern "C" fn madvise(start: *mut libc::c_void, len: usize, advice: i
     match sys::check(value) {
         Ok(_) => 0,
         Err(error) => {
-            // SAFETY: this thread's own.
+            // SAFETY: `errno` belongs to this thread.
             unsafe { *libc::__errno_location() = error.0 };
             -1
         }
     }
 }
 
-/// As in POSIX; advice that is kept is noted. The C library's does not call `madvise` by its name.
+/// As in POSIX; also counts advice of a kind in [`KINDS`]. The C library's function does not call
+/// the interposed `madvise`.
 ///
 /// # Safety
 /// As in POSIX.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn posix_madvise(start: *mut libc::c_void, len: usize, advice: i32) -> i32 {
-    // Which throws nothing away there.
+    // The POSIX advice discards nothing.
     if advice == libc::POSIX_MADV_DONTNEED {
         return 0;
     }

@@ -1,8 +1,8 @@
 //! Reads the state of this process: `/proc`, mappings and pages, open files and locks, signals,
-//! timers, credentials, and the registers of all threads, which it stops for that.
+//! timers, credentials, and the registers of all threads, which are stopped for that.
 //!
-//! A module here owns one kind of state: how the state is read, what of it is refused, and, where
-//! that takes a few system calls, how it is set in the restored process. Nothing here writes an
+//! Each module owns one kind of state: how the state is read, which of it is refused and, where a
+//! few system calls suffice, how the state is set in the restored process. Nothing here writes an
 //! image.
 
 // The files of `/proc/self`, and the kernel's own mappings.

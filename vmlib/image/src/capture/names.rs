@@ -1,4 +1,4 @@
-//! The texts of an image, which its records refer to.
+//! The texts of an image, which its records point into.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -15,25 +15,25 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Without any entry.
+    /// An empty collection. Paths are translated by `folders`.
     pub fn new(folders: Option<Folders<'a>>) -> Outcome<Self> {
         // SAFETY: bytes.
         let text = unsafe { List::new(NAMES_MAX)? };
         Ok(Names { text, folders })
     }
 
-    /// Adds one.
+    /// Adds a text.
     pub fn add(&mut self, text: &[u8]) -> Outcome<Name> {
         self.add_joined(text, &[])
     }
 
-    /// Adds one that is a path, as it is where the process is restored.
+    /// Adds a path, translated to the host of the restore.
     pub fn add_path(&mut self, path: &[u8]) -> Outcome<Name> {
         let (folder, rest) = Folders::there(self.folders, path);
         self.add_joined(folder, rest)
     }
 
-    /// Adds one of two parts.
+    /// Adds a text of two parts.
     pub fn add_joined(&mut self, text: &[u8], rest: &[u8]) -> Outcome<Name> {
         let name = Name {
             at: self.text.all().len() as u32,
@@ -46,12 +46,12 @@ impl<'a> Names<'a> {
         Ok(name)
     }
 
-    /// One of them.
+    /// The text of a name from this collection.
     pub fn get(&self, name: Name) -> &[u8] {
         &self.text.all()[name.at as usize..][..name.len as usize]
     }
 
-    /// All of them.
+    /// All texts, each ended by NUL.
     pub fn all(&self) -> &[u8] {
         self.text.all()
     }

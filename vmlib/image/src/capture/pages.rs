@@ -20,10 +20,10 @@ use crate::{
 };
 use std::ops::Range;
 
-/// Ranges of pages that one call tells.
+/// The number of ranges that one call returns.
 const RANGES: usize = 512;
 
-/// `struct pm_scan_arg`.
+/// `struct pm_scan_arg` of Linux.
 #[repr(C)]
 #[derive(Default)]
 struct Scan {
@@ -41,7 +41,7 @@ struct Scan {
     told: u64,
 }
 
-/// Protects what is told; fails where a mapping is not watched.
+/// Flags of a scan: protect the reported pages, and fail where a mapping is not watched.
 const PROTECT_AND_CHECK: u64 = 1 | 1 << 1;
 
 const CHECK: u64 = 1 << 1;
@@ -58,27 +58,27 @@ const SWAPPED: u64 = 1 << 4;
 
 const ZERO: u64 = 1 << 5;
 
-/// Which pages are told.
+/// Which pages of a watched mapping are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageFilter {
-    /// Those that were written since they were last told.
+    /// Pages that were written since they were last reported.
     Written,
-    /// All.
+    /// All pages with content.
     All,
 }
 
-/// How the kernel tells of pages.
+/// The interface by which the kernel reports pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// By the call that tells ranges, which knows guard pages (Linux 6.15).
+    /// PAGEMAP_SCAN, with guard pages (Linux 6.15).
     Guards,
-    /// By that call (Linux 6.7).
+    /// PAGEMAP_SCAN (Linux 6.7).
     Ranges,
-    /// Word by word.
+    /// Words of `/proc/self/pagemap`.
     Words,
 }
 
-/// What pages are.
+/// The kind of a reported page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PageKind {
     Content,
@@ -89,12 +89,12 @@ enum PageKind {
 pub struct Pages {
     fd: i32,
     source: Source,
-    /// Guard pages are noted there.
+    /// Collects the guard pages that are found, if they are wanted.
     guards: Option<Guards>,
 }
 
 impl Pages {
-    /// Ready to look.
+    /// Opens the page table, and determines what the kernel can report.
     pub fn open() -> Outcome<Self> {
         let flags = libc::O_RDONLY | libc::O_CLOEXEC;
         let fd = sys::open(b"/proc/self/pagemap\0", flags, 0).step("looking at the page table")?;
@@ -115,24 +115,24 @@ impl Pages {
         Ok(pages)
     }
 
-    /// Ready to look, and to note guard pages.
+    /// As [`open`](Self::open), and collects guard pages.
     pub fn open_to_note() -> Outcome<Self> {
         let mut pages = Self::open()?;
         pages.guards = Some(Guards::new()?);
         Ok(pages)
     }
 
-    /// Whether the kernel has the call that tells ranges, and allows it.
+    /// Whether the kernel has PAGEMAP_SCAN and allows it.
     pub fn can_scan(&self) -> bool {
         self.source != Source::Words
     }
 
-    /// The guard pages that were noted.
+    /// The guard pages that were collected.
     pub fn guards(&mut self) -> &'static [[u64; 2]] {
         self.guards.take().map_or(&[], Guards::into_static)
     }
 
-    /// Calls `with` for each range of pages of `mapping` to be saved, by address.
+    /// Calls `with` for each range of pages of `mapping` that is to be saved, ascending by address.
     pub fn for_each(
         &mut self,
         mapping: &Mapping,
@@ -148,7 +148,7 @@ impl Pages {
                 readable(range, &mut with)
             }
             PRIVATE if mapping.object_len == FROM_FILE => {
-                // The threads are stopped: rounds before pass over files.
+                // The threads are stopped, because early rounds skip mappings of files.
                 self.look(mapping, &mut |_| Ok(()))?;
                 let _opened = Opened::new(mapping);
                 readable(range, &mut with)
@@ -167,7 +167,7 @@ impl Pages {
         }
     }
 
-    /// Refuses guard pages in memory that has content below them.
+    /// Refuses guard pages in memory that may have content below them.
     pub fn refuse_guards(&mut self, mapping: &Mapping) -> Outcome<()> {
         match hides(mapping) {
             true => self.look(mapping, &mut |_| Ok(())),
@@ -175,7 +175,8 @@ impl Pages {
         }
     }
 
-    /// Tells the pages of `mapping` that are there, and notes guard pages.
+    /// Calls `with` for the pages of `mapping` that are present or swapped out, and collects guard
+    /// pages.
     fn look(
         &mut self,
         mapping: &Mapping,
@@ -201,7 +202,8 @@ impl Pages {
         looked
     }
 
-    /// Tells the pages with content that were written, of a mapping that is watched.
+    /// Calls `with` for the pages of a watched mapping that have content and were written. Fails
+    /// with EPERM if the mapping is not watched.
     pub fn written(
         &self,
         mapping: &Mapping,
@@ -211,8 +213,8 @@ impl Pages {
         self.scan(range, (CHECK, WRITTEN), &mut |range, _| with(range))
     }
 
-    /// Tells pages with content of a mapping that is watched, and protects what it tells: until
-    /// they are written again, they do not count as written.
+    /// Calls `with` for pages with content of a watched mapping, and protects them: until they are
+    /// written again, they do not count as written. Fails with EPERM if the mapping is not watched.
     pub fn protect(
         &self,
         mapping: &Mapping,
@@ -228,7 +230,7 @@ impl Pages {
         self.scan(range, (PROTECT_AND_CHECK, category), each)
     }
 
-    /// Without flags guard pages are told, too.
+    /// Scans the page table. Without flags, guard pages are reported, too.
     fn scan(
         &self,
         range: Range<u64>,
@@ -242,7 +244,7 @@ impl Pages {
         };
         let mut found = [[0u64; 3]; RANGES];
         let mut start = range.start;
-        // Ranges that touch come as one.
+        // Ranges that touch are joined.
         let mut last = (0..0, PageKind::Content);
         while start < range.end {
             let scan = Scan {
@@ -278,8 +280,8 @@ impl Pages {
                     }
                 }
             }
-            // The place where the kernel says that it stopped is stale when it has told as much as
-            // there was room for.
+            // If the kernel returned as many ranges as there was room for, `walk_end` is stale, and
+            // the scan continues behind the last range.
             match count {
                 RANGES => start = found[RANGES - 1][1],
                 _ => break,
@@ -291,7 +293,7 @@ impl Pages {
         }
     }
 
-    /// For kernels before 6.7: the page table, word by word.
+    /// Reads the page table word by word, for kernels before 6.7.
     fn read(
         &self,
         range: Range<u64>,
@@ -342,9 +344,9 @@ impl Drop for Pages {
     }
 }
 
-/// The pages of shared memory that are in memory, also those that other processes put there: those
-/// that this process has not touched are in no page table of its own. Other processes may have
-/// written them, or this one by a descriptor.
+/// The pages of shared memory that are in memory. That includes pages that this process has not
+/// touched, which are not in its page table: another process may have written them, or this process
+/// through a descriptor.
 fn in_core(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
     const MINCORE: usize = 27;
     let mut pages = [0u8; 4096];
@@ -378,7 +380,7 @@ fn in_core(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>) 
     }
 }
 
-/// Whether some of this shared memory is swapped out: which of it, nobody tells.
+/// Whether a part of this shared memory is swapped out. The kernel does not report which part.
 fn is_swapped(range: &Range<u64>) -> Outcome<bool> {
     const SYSINFO: usize = 99;
     let mut info = [0u64; 16];
@@ -406,7 +408,7 @@ fn is_swapped(range: &Range<u64>) -> Outcome<bool> {
     Ok(swapped > 0)
 }
 
-/// The part of a private mapping of a file that can be read: not what lies behind the file's end.
+/// The part of a private mapping of a file that can be read, which ends with the file.
 fn readable(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>) -> Outcome<()> {
     if populate(&range) {
         return with(range);
@@ -429,7 +431,7 @@ fn readable(range: Range<u64>, with: &mut impl FnMut(Range<u64>) -> Outcome<()>)
 }
 
 fn populate(range: &Range<u64>) -> bool {
-    // SAFETY: it reads pages, as the program could.
+    // SAFETY: the call reads pages, as the program could.
     unsafe { advise(range.clone(), libc::MADV_POPULATE_READ).is_ok() }
 }
 
@@ -448,12 +450,12 @@ mod tests {
         all
     }
 
-    /// A mapping of so many pages.
+    /// A new mapping of so many pages.
     fn mapped(pages: usize) -> Mapping {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let len = pages * PAGE as usize;
         let start = sys::map(0, len, libc::PROT_READ | libc::PROT_WRITE, flags).expect("memory");
-        // SAFETY: it is new. Huge pages would blur what is touched.
+        // SAFETY: the memory is new. Large pages would make untouched pages present.
         unsafe { sys::call3(nr::MADVISE, start, len, libc::MADV_NOHUGEPAGE as usize) };
         Mapping {
             start: start as u64,
@@ -471,7 +473,7 @@ mod tests {
             // SAFETY: within the new mapping.
             unsafe { ((mapping.start + page * PAGE) as *mut u8).write(1) };
         }
-        // SAFETY: as above; a read alone brings the page of zeros.
+        // SAFETY: as above. Reading an untouched page maps the page of zeros.
         let zero = unsafe { ((mapping.start + PAGE) as *const u8).read_volatile() };
         assert_eq!(zero, 0);
         let mut pages = Pages::open().expect("a page table");
@@ -487,7 +489,7 @@ mod tests {
             slow.iter()
                 .any(|other| other.start <= range.start && range.end <= other.end)
         }));
-        // SAFETY: nobody else knows it.
+        // SAFETY: no other code knows the memory.
         unsafe {
             sys::unmap(
                 mapping.start as usize,

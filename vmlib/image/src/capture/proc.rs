@@ -1,4 +1,4 @@
-//! The files of `/proc/self`, read with bare system calls.
+//! Reads the files of `/proc/self` with bare system calls and without an allocator.
 
 use crate::{
     frozen::{
@@ -8,12 +8,12 @@ use crate::{
     raw::sys::{self, nr},
 };
 
-/// Bytes of a file that are read at most.
+/// The limit of a file. Bytes.
 const FILE_MAX: usize = 64 << 20;
-/// Bytes of one read.
+/// The size of one read. Bytes.
 const PIECE: usize = 64 << 10;
 
-/// A whole file; `path` ends with NUL. It stays in the arena.
+/// Reads a whole file into the arena. `path` ends with NUL. `what` names the step in an error.
 pub fn read_file(path: &[u8], what: &str) -> Outcome<&'static [u8]> {
     let fd = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0).step(what)?;
     let read = read_all(fd, what);
@@ -25,13 +25,14 @@ fn read_all(fd: i32, what: &str) -> Outcome<&'static [u8]> {
     let mark = arena::mark();
     let mut len = 0;
     loop {
-        // SAFETY: bytes; the pieces lie one behind the other, so they are one slice in the end.
+        // SAFETY: any bytes are values. The pieces lie directly behind each other, so together they
+        // are one slice.
         let piece = unsafe { arena::take::<u8>(PIECE)? };
         let mut filled = 0;
         while filled < PIECE {
             match sys::read(fd, &mut piece[filled..]) {
                 Ok(0) => {
-                    // SAFETY: the memory from the mark on is what was just taken.
+                    // SAFETY: the memory from the mark on was just taken.
                     return Ok(unsafe {
                         arena::release(mark);
                         let start = arena::take_again(len + filled)?;
@@ -50,8 +51,8 @@ fn read_all(fd: i32, what: &str) -> Outcome<&'static [u8]> {
     }
 }
 
-/// Calls `with` for each number in a directory like `/proc/self/task`; `path` ends with NUL. The
-/// directory's own descriptor is not among them.
+/// Calls `with` for each number in a directory like `/proc/self/task`. `path` ends with NUL. The
+/// descriptor that reads the directory is left out.
 pub fn for_each_number(
     path: &[u8],
     what: &str,
@@ -92,12 +93,12 @@ fn numbers(fd: i32, what: &str, with: &mut impl FnMut(i32) -> Outcome<()>) -> Ou
     }
 }
 
-/// A decimal number, all of it.
+/// The value of a text that is a decimal number as a whole.
 pub fn decimal(text: &[u8]) -> Option<u64> {
     digits(text, 10)
 }
 
-/// A hexadecimal number, all of it.
+/// The value of a text that is a hexadecimal number as a whole.
 pub fn hexadecimal(text: &[u8]) -> Option<u64> {
     digits(text, 16)
 }
@@ -112,13 +113,13 @@ fn digits(text: &[u8], base: u32) -> Option<u64> {
     })
 }
 
-/// The words of a line.
+/// The words of a line, separated by spaces or tabs.
 pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|byte| *byte == b' ' || *byte == b'\t')
         .filter(|word| !word.is_empty())
 }
 
-/// The value of a line `Name: value` of a file like `/proc/self/status`.
+/// The first word of the value in a line `Name: value` of a file like `/proc/self/status`.
 pub fn field<'a>(file: &'a [u8], name: &str) -> Option<&'a [u8]> {
     file.split(|byte| *byte == b'\n').find_map(|line| {
         let value = line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?;
@@ -130,7 +131,7 @@ pub fn field<'a>(file: &'a [u8], name: &str) -> Option<&'a [u8]> {
 pub struct NumberPath([u8; 64]);
 
 impl NumberPath {
-    /// `before`, the number, `after`.
+    /// Joins `before`, the number and `after`.
     pub fn new(before: &str, number: i32, after: &str) -> Self {
         struct Cursor<'a>(&'a mut [u8]);
         impl std::fmt::Write for Cursor<'_> {
@@ -143,7 +144,7 @@ impl NumberPath {
             }
         }
         let mut path = [0; 64];
-        // All callers' texts are short.
+        // The texts of all callers are short enough.
         let _ = std::fmt::write(
             &mut Cursor(&mut path[..63]),
             format_args!("{before}{number}{after}"),
@@ -151,23 +152,23 @@ impl NumberPath {
         NumberPath(path)
     }
 
-    /// The bytes, NUL included.
+    /// The path, including its NUL.
     pub fn bytes(&self) -> &[u8] {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(63);
         &self.0[..=end]
     }
 }
 
-/// What a symbolic link points to; `path` ends with NUL. It stays in the arena.
+/// Reads a symbolic link into the arena. `path` ends with NUL.
 pub fn read_link(path: &[u8], what: &str) -> Outcome<&'static [u8]> {
     let mark = arena::mark();
-    // SAFETY: bytes.
+    // SAFETY: any bytes are values.
     let room = unsafe { arena::take::<u8>(libc::PATH_MAX as usize)? };
     let (start, len) = (room.as_mut_ptr() as usize, room.len());
     // SAFETY: the kernel writes into `room`.
     let value = unsafe { sys::call3(nr::READLINK, path.as_ptr() as usize, start, len) };
     let count = sys::check(value).step(what)?;
-    // SAFETY: only what comes after the text is taken back.
+    // SAFETY: only the memory behind the text is released.
     unsafe {
         arena::release(mark);
         Ok(&*arena::take_again(count)?)

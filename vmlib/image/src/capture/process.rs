@@ -1,4 +1,4 @@
-//! What belongs to the process as a whole: signal actions, timers, limits, working directory.
+//! The state of the process as a whole: signal actions, timers, limits, working directory.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -26,11 +26,11 @@ use crate::{
     },
 };
 
-/// Signals there are.
+/// The highest signal number.
 const SIGNALS: i32 = 64;
-/// Timers of `timer_create`, at most.
+/// The limit of timers of `timer_create`.
 const TIMERS_MAX: usize = 1024;
-/// Signals with their information that wait, at most.
+/// The limit of signals that are pending for the process.
 const PENDING_MAX: usize = 1024;
 
 /// A timer of `timer_create`.
@@ -40,7 +40,7 @@ pub struct Timer {
     id: i32,
     clock: i32,
     signal: i32,
-    /// As in `struct sigevent`.
+    /// `sigev_notify` of `struct sigevent`.
     notify: i32,
     /// The thread that gets the signal, or 0.
     tid: i32,
@@ -49,7 +49,7 @@ pub struct Timer {
     times: [u64; 4],
 }
 
-/// A signal that waits.
+/// A pending signal.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Waiting {
@@ -65,27 +65,28 @@ pub struct Process {
     /// Real, virtual, profiling: interval and time left, seconds and microseconds each.
     interval_timers: [[u64; 4]; 3],
     timers: &'static [Timer],
-    /// Signals for the process as a whole.
+    /// The signals that are pending for the process as a whole.
     pub waiting: &'static [Waiting],
     umask: u32,
-    /// Its resource limits.
+    /// The resource limits.
     pub limits: Limits,
     subreaper: i32,
     settings: KernelSettings,
-    /// The modes of its terminal.
+    /// The modes of the terminals.
     pub terminals: Terminals,
-    /// Its users, groups and capabilities.
+    /// The users, groups and capabilities.
     pub credentials: Credentials,
-    /// Working directory, ended by NUL.
+    /// The working directory, ended by NUL.
     dir: &'static [u8],
-    /// Its id at the save.
+    /// The process id at the save.
     pub pid: i32,
     /// `CLOCK_MONOTONIC` at the save. Nanoseconds.
     pub monotonic_ns: u64,
 }
 
 impl Process {
-    /// Signals that wait for it, and timers that have one each.
+    /// The number of queued signals that the process needs: one for each pending signal and each
+    /// timer.
     pub fn pending(&self) -> usize {
         self.waiting.len() + self.timers.len()
     }
@@ -96,40 +97,40 @@ impl Process {
     }
 }
 
-/// Room for the signals that wait for the process.
+/// An empty list for pending signals of the process.
 pub fn no_signals() -> Outcome<List<Waiting>> {
     // SAFETY: zeros are values.
     unsafe { List::new(PENDING_MAX) }
 }
 
-/// Writes down the state of this process. The signals that wait for it are taken out into
-/// `signals`, also if it fails, and are to be put back from there by [`put_back`].
+/// Captures the state of this process. The pending signals of the process are moved into `signals`,
+/// also if the call fails, and must be sent again by [`put_back`].
 pub fn capture(
     folders: Option<Folders<'_>>,
     signals: &mut List<Waiting>,
 ) -> Outcome<&'static mut Process> {
     let mut actions = [Action::default(); SIGNALS as usize];
     for signal in 1..=SIGNALS {
-        // SAFETY: it only reads.
+        // SAFETY: the call only reads.
         if let Ok(action) = unsafe { signal::action(signal, None) } {
             actions[signal as usize - 1] = action;
         }
     }
     let mut interval_timers = [[0u64; 4]; 3];
     let mut subreaper = 0i32;
-    // SAFETY: each call writes into what it is given.
+    // SAFETY: each call writes only into its argument.
     let umask = unsafe {
         for (which, timer) in interval_timers.iter_mut().enumerate() {
             sys::call2(nr::GETITIMER, which, timer.as_mut_ptr() as usize);
         }
         let get_reaper = libc::PR_GET_CHILD_SUBREAPER as usize;
         sys::call2(nr::PRCTL, get_reaper, &raw mut subreaper as usize);
-        // There is no call that only reads it.
+        // No call only reads the umask.
         let umask = sys::call1(nr::UMASK, 0o077) as u32;
         sys::call1(nr::UMASK, umask as usize);
         umask
     };
-    // SAFETY: it is written before it is read.
+    // SAFETY: the place is written before it is read.
     let place = unsafe { &mut arena::take::<std::mem::MaybeUninit<Process>>(1)?[0] };
     let (timers, dir, credentials) = (timers()?, directory(folders)?, credentials::capture()?);
     take_out(signals)?;
@@ -137,7 +138,7 @@ pub fn capture(
         actions,
         interval_timers,
         timers,
-        // SAFETY: the list stays in the arena, and nothing is added to it any more.
+        // SAFETY: the list stays in the arena, and does not change any more.
         waiting: unsafe { &*(signals.all() as *const [Waiting]) },
         umask,
         limits: limits::capture(),
@@ -151,13 +152,13 @@ pub fn capture(
     }))
 }
 
-/// Refuses what cannot be captured. To be called while the program still runs.
+/// Refuses state that cannot be captured. To be called while the program runs.
 pub fn check() -> Outcome<()> {
     directory_here()?;
     timers().map(|_| ())
 }
 
-/// The working directory as it is where the process is restored, ended by NUL.
+/// The working directory on the host of the restore, ended by NUL.
 fn directory(folders: Option<Folders<'_>>) -> Outcome<&'static [u8]> {
     let here = directory_here()?;
     let (folder, rest) = Folders::there(folders, &here[..here.len() - 1]);
@@ -168,9 +169,9 @@ fn directory(folders: Option<Folders<'_>>) -> Outcome<&'static [u8]> {
     Ok(room)
 }
 
-/// The working directory, ended by NUL.
+/// The working directory of this process, ended by NUL.
 fn directory_here() -> Outcome<&'static [u8]> {
-    // SAFETY: bytes.
+    // SAFETY: any bytes are values.
     let room = unsafe { arena::take::<u8>(libc::PATH_MAX as usize + 1)? };
     // SAFETY: the kernel writes into `room`.
     let len = unsafe { sys::call2(nr::GETCWD, room.as_mut_ptr() as usize, room.len()) };
@@ -185,7 +186,8 @@ fn directory_here() -> Outcome<&'static [u8]> {
 
 /// The timers of `timer_create`, as `/proc/self/timers` lists them.
 fn timers() -> Outcome<&'static [Timer]> {
-    // The file is there only if the kernel was built for it; so are the calls to restore them.
+    // The file exists only if the kernel was built for it, and then the kernel can restore timers,
+    // too.
     let Ok(file) = proc::read_file(b"/proc/self/timers\0", "reading the timers") else {
         return Ok(&[]);
     };
@@ -231,17 +233,18 @@ fn timers() -> Outcome<&'static [Timer]> {
         unsafe { sys::call2(nr::TIMER_GETTIME, timer.id as usize, times) };
         list.push(timer, "timers")?;
     }
-    // The kernel lists the newest first; numbers can only be had upwards.
+    // The kernel lists the newest timer first. Timers are restored in the order of their numbers,
+    // which count up.
     let list = list.into_static();
     list.sort_unstable_by_key(|timer| timer.id);
     Ok(list)
 }
 
-/// Whether this process has one thread.
+/// Whether the program has one thread.
 fn is_alone() -> Outcome<bool> {
     let mut count = 0;
     proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
-        // The one that sends memory is not the program's.
+        // The thread that sends memory is not the program's.
         count += u32::from(tid != scratch::sender_tid());
         Ok(())
     })?;
@@ -262,7 +265,7 @@ fn records(file: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Clocks of processes and threads have negative numbers.
+/// Parses the number of a clock. Clocks of processes and threads have negative numbers.
 fn clock_number(text: &[u8]) -> i32 {
     match text.strip_prefix(b"-") {
         Some(text) => -(proc::decimal(text).unwrap_or(0) as i32),
@@ -270,8 +273,8 @@ fn clock_number(text: &[u8]) -> i32 {
     }
 }
 
-/// Takes out the signals that wait for the process, with all that comes with them. All signals are
-/// blocked in all threads, so these are all that came since they stopped, too.
+/// Takes the pending signals of the process, with their information. All signals are blocked in all
+/// threads, so the result includes all signals since the threads stopped.
 fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
     let mut pending = 0u64;
     // SAFETY: the kernel writes a set.
@@ -285,10 +288,10 @@ fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
             .and_then(proc::hexadecimal)
             .unwrap_or(0)
     };
-    // What waits for this thread alone would come first.
+    // The kernel would return signals of this thread alone first.
     pending = set("ShdPnd") & !set("SigPnd") & !signal::bit(signal::SIGNAL);
     loop {
-        // Before the next one is taken, for which there might be no room.
+        // Checked before the next signal is taken, for which there might be no room.
         if signals.all().len() == PENDING_MAX {
             return refuse!("more than {PENDING_MAX} signals wait for the process");
         }
@@ -312,16 +315,17 @@ fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
     }
 }
 
-/// Puts back the signals that were taken out. By the first thread: to all others the kernel
-/// forbids to send what another process, or the kernel, has sent.
+/// Sends the signals again that were taken out. Must run in the first thread: the kernel forbids
+/// the other threads to send a signal with the information of another process or of the kernel.
 ///
 /// # Errors
-/// The limit on signals that wait is reached.
+/// The limit on pending signals is reached.
 pub fn put_back(signals: &[Waiting]) -> Outcome<()> {
     for waiting in signals {
         let signal = waiting.info[0] as u32 as usize;
         let info = waiting.info.as_ptr() as usize;
-        // SAFETY: the information is as the kernel gave it. To oneself any may be sent.
+        // SAFETY: the information is as the kernel gave it. A process may send itself any
+        // information.
         let sent = unsafe { sys::call3(nr::RT_SIGQUEUEINFO, sys::getpid() as usize, signal, info) };
         if sys::check(sent) == Err(Errno(libc::EAGAIN)) {
             return too_many_signals();
@@ -337,13 +341,13 @@ fn too_many_signals() -> Outcome<()> {
     )
 }
 
-/// Restores what needs no thread. Some folders may have other names here.
+/// Restores the state that needs no thread. `folders` translates the working directory.
 pub fn restore(process: &Process, folders: &FolderMap) -> Outcome<()> {
     let mut room = [0; PATH];
     let Some(path) = folders.put(process.directory(), &mut room) else {
         return refuse!("the path of its working directory is too long here");
     };
-    // SAFETY: each call is given what an earlier process was found to have.
+    // SAFETY: each call gets a value that was captured from the saved process.
     unsafe {
         for signal in 1..=SIGNALS {
             if signal != libc::SIGKILL && signal != libc::SIGSTOP {
@@ -370,14 +374,14 @@ pub fn restore(process: &Process, folders: &FolderMap) -> Outcome<()> {
     process.settings.restore()
 }
 
-/// Starts the timers again; `renamed` gives the new id of a thread.
+/// Restores the timers. `renamed` returns the new id of a thread.
 pub fn restore_timers(process: &Process, renamed: impl Fn(i32) -> i32) -> Outcome<()> {
-    // SAFETY: each call is given what an earlier process was found to have.
+    // SAFETY: each call gets a value that was captured from the saved process.
     unsafe {
         for (which, timer) in process.interval_timers.iter().enumerate() {
             let mut timer = *timer;
-            // While its signal waits the kernel's timer stands still, and begins its next interval
-            // when the signal is taken. There is no way to set that.
+            // While its signal is pending, the kernel's timer is stopped, and begins its next
+            // interval when the signal is taken. That state cannot be set.
             if which == libc::ITIMER_REAL as usize && timer[2..] == [0, 0] {
                 timer.copy_within(..2, 2);
             }
@@ -389,9 +393,9 @@ pub fn restore_timers(process: &Process, renamed: impl Fn(i32) -> i32) -> Outcom
     if process.timers.is_empty() {
         return Ok(());
     }
-    // So that a timer can be given its number (Linux 6.15); before, numbers count up.
+    // Has the kernel use the requested timer numbers (Linux 6.15). Older kernels count up.
     const PR_TIMER_CREATE_RESTORE_IDS: usize = 77;
-    // SAFETY: it concerns only the creation of timers.
+    // SAFETY: the call concerns only the creation of timers.
     unsafe { sys::call5(nr::PRCTL, PR_TIMER_CREATE_RESTORE_IDS, 1, 0, 0, 0) };
     let result = process.timers.iter().try_for_each(|timer| {
         let now = |id| match id == process.pid {
@@ -432,7 +436,7 @@ fn restore_timer(timer: &Timer, tid: i32) -> Outcome<()> {
         if id == timer.id {
             break;
         }
-        // SAFETY: it was just made.
+        // SAFETY: the timer was just made.
         unsafe { sys::call1(nr::TIMER_DELETE, id as usize) };
         if id > timer.id {
             return refuse!("a timer's number, {}, cannot be had here", timer.id);
@@ -451,10 +455,10 @@ fn restore_timer(timer: &Timer, tid: i32) -> Outcome<()> {
     Ok(())
 }
 
-/// Restores what a thread sets for itself.
+/// Restores the state that a thread sets for itself.
 pub fn restore_thread(thread: &Thread) {
-    // SAFETY: each call is given what an earlier thread was found to have. What is not allowed
-    // here - a processor that is missing, a better nice value - is not needed to be right.
+    // SAFETY: each call gets a value that was captured from the saved thread. A call that is not
+    // allowed here - a missing processor, a better nice value - is not needed for correctness.
     unsafe {
         const ARCH_SET_GS: usize = 0x1001;
         if thread.gs != 0 {
@@ -465,8 +469,8 @@ pub fn restore_thread(thread: &Thread) {
             libc::PR_SET_NAME as usize,
             thread.name.as_ptr() as usize,
         );
-        // The signal that the restoring process has set for the first thread stays, if the saved
-        // thread had none: a task ends with its daemon on every host.
+        // If the saved thread had no such signal, the first thread keeps the signal that the
+        // restoring process has set: a task ends with its daemon on every host.
         if thread.death_signal != 0 {
             let set_death = libc::PR_SET_PDEATHSIG as usize;
             sys::call2(nr::PRCTL, set_death, thread.death_signal as usize);

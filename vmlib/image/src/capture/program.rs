@@ -1,5 +1,5 @@
-//! The program's file, and the file that this library was loaded from: asked for once, for in a
-//! restored process the kernel may name others.
+//! The program's file, and the file that this library was loaded from. Both are looked up once,
+//! because in a restored process the kernel may name other files.
 //!
 //! **Runs before `main`**, where a program with a `malloc` of its own may not be ready for it:
 //! nothing here allocates.
@@ -11,16 +11,16 @@ use crate::{
 };
 use std::sync::OnceLock;
 
-/// Bytes of a path.
+/// The limit of a path. Bytes.
 const PATH_MAX: usize = libc::PATH_MAX as usize;
 
-/// A file.
+/// A file that the image names.
 #[derive(Clone, Copy)]
 pub struct KnownFile {
-    /// Ended by NUL.
+    /// The path, ended by NUL.
     path: [u8; PATH_MAX],
     len: usize,
-    /// Bytes.
+    /// Size of the file. Bytes.
     pub size: u64,
     /// Time of change. Nanoseconds since 1970.
     pub changed_ns: u64,
@@ -34,7 +34,7 @@ impl KnownFile {
         changed_ns: 0,
     };
 
-    /// Its path; empty if it is not known.
+    /// The path of the file; empty if not known.
     pub fn path(&self) -> &[u8] {
         &self.path[..self.len]
     }
@@ -46,7 +46,7 @@ impl KnownFile {
         }
     }
 
-    /// Looks at the file.
+    /// Fills in size and time of change.
     fn look(mut self) -> Self {
         let flags = libc::O_PATH | libc::O_CLOEXEC;
         if let Ok(fd) = sys::open(&self.path[..=self.len], flags, 0) {
@@ -62,13 +62,13 @@ impl KnownFile {
 
 static PROGRAM: OnceLock<(KnownFile, KnownFile)> = OnceLock::new();
 
-/// The program and the library, which are one file if it is linked into the program. `None` before
-/// [`remember`].
+/// The program and the library. Both are the same file if the library is linked into the program.
+/// `None` before [`remember`].
 pub fn known() -> Option<&'static (KnownFile, KnownFile)> {
     PROGRAM.get()
 }
 
-/// Asks for them, where no other save is under way.
+/// Looks up both files. To be called where no other save is under way.
 pub fn remember() {
     PROGRAM.get_or_init(|| (program().look(), library().look()));
 }
@@ -83,7 +83,7 @@ fn program() -> KnownFile {
     known
 }
 
-/// The file of the mapping that this code is in.
+/// The file of the mapping that contains this code.
 fn library() -> KnownFile {
     let (mut known, at) = (KnownFile::NONE, remember as *const () as usize);
     for_each_line(c"/proc/self/maps".to_bytes_with_nul(), |line| {
@@ -96,8 +96,8 @@ fn library() -> KnownFile {
     known
 }
 
-/// Calls `with` for each line of a file; one that is too long for a path is passed over. `path`
-/// ends with NUL.
+/// Calls `with` for each line of a file. A line that is too long for a path is skipped. `path` ends
+/// with NUL.
 fn for_each_line(path: &[u8], mut with: impl FnMut(&[u8])) {
     let Ok(fd) = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
         return;

@@ -1,5 +1,5 @@
-//! What the process as a whole must not have or be, if it is to be saved. Its descriptors are
-//! looked at in `files`, its memory in `memory`.
+//! Refusals that concern the process as a whole. Refusals of descriptors are in `files`, those of
+//! memory in `mappings` and `pages`.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -12,7 +12,7 @@ use crate::{
     raw::sys::{self, nr},
 };
 
-/// The first thing of these that is in the way.
+/// Returns the first of these refusals.
 pub fn check() -> Outcome<()> {
     refuse_without_leader()?;
     refuse_children()?;
@@ -24,7 +24,7 @@ pub fn check() -> Outcome<()> {
 }
 
 fn refuse_not_dumpable() -> Outcome<()> {
-    // SAFETY: it only asks.
+    // SAFETY: the call only reads.
     let dumpable = unsafe { sys::call1(nr::PRCTL, libc::PR_GET_DUMPABLE as usize) };
     if dumpable != 1 {
         return refuse!(
@@ -34,7 +34,8 @@ fn refuse_not_dumpable() -> Outcome<()> {
     Ok(())
 }
 
-/// A second stack, of return addresses alone, which only the kernel can make and write.
+/// Refuses a shadow stack: a second stack of return addresses, which only the kernel can make and
+/// write.
 fn refuse_shadow_stack() -> Outcome<()> {
     const ARCH_SHSTK_STATUS: usize = 0x5005;
     let mut features = 0u64;
@@ -47,14 +48,14 @@ fn refuse_shadow_stack() -> Outcome<()> {
     }
 }
 
-/// Keys that protect memory. The kernel gives the lowest that is free: the first, if there are
-/// none.
+/// Refuses memory protection keys. The kernel allocates the lowest free key, so a key above the
+/// first one shows that the program has some.
 fn refuse_protection_keys() -> Outcome<()> {
     const PKEY_ALLOC: usize = 330;
     const PKEY_FREE: usize = 331;
-    /// What a thread may do by a key at first: nothing.
+    /// The initial right of a thread for a new key: no access.
     const PKEY_DISABLE_ACCESS: usize = 1;
-    // SAFETY: nobody else knows the key, and no memory has it.
+    // SAFETY: no other code knows the key, and no memory has it.
     let key = unsafe {
         let key = sys::call2(PKEY_ALLOC, 0, PKEY_DISABLE_ACCESS);
         if key > 0 {
@@ -68,14 +69,15 @@ fn refuse_protection_keys() -> Outcome<()> {
     }
 }
 
-/// Matrix registers (AMX). A process has to ask for them, and its threads' frames are larger from
-/// then on: in a process that has not asked they would lose all vector registers.
+/// Refuses matrix registers (AMX). A process must request them, and then the signal frames of its
+/// threads are larger. In a process that has not requested them, these frames would lose all vector
+/// registers.
 fn refuse_tiles() -> Outcome<()> {
     const ARCH_GET_XCOMP_PERM: usize = 0x1022;
     const TILE_DATA: u64 = 1 << 18;
     let mut permitted = 0u64;
     let to = &raw mut permitted as usize;
-    // SAFETY: the kernel writes the features that this process may use, if it knows of the call.
+    // SAFETY: the kernel writes the features that this process may use, if it knows the call.
     let told = unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_XCOMP_PERM, to) };
     match told == 0 && permitted & TILE_DATA != 0 {
         true => refuse!(
@@ -86,10 +88,10 @@ fn refuse_tiles() -> Outcome<()> {
     }
 }
 
-/// Without its first thread a process knows little of itself: its table of mappings is empty.
+/// Refuses a process without its first thread: the kernel then shows an empty table of mappings.
 fn refuse_without_leader() -> Outcome<()> {
     let stat = proc::read_file(b"/proc/self/stat\0", "reading the state of the process")?;
-    // The name is in brackets and may contain anything.
+    // The name is in brackets and may contain any characters.
     let name_end = stat.iter().rposition(|byte| *byte == b')');
     match name_end.and_then(|at| stat.get(at + 2)) {
         Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
@@ -97,7 +99,8 @@ fn refuse_without_leader() -> Outcome<()> {
     }
 }
 
-/// A child would be left behind. Without the list in `/proc` nothing is known of children.
+/// Refuses child processes, which would be left behind. A kernel without the list of children in
+/// `/proc` reports none.
 fn refuse_children() -> Outcome<()> {
     proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
         let path = NumberPath::new("/proc/self/task/", tid, "/children");
@@ -115,7 +118,7 @@ fn refuse_children() -> Outcome<()> {
     })
 }
 
-/// The name of a process; none if it has just ended.
+/// The name of a process; empty if the process has just ended.
 fn name_of(pid: &[u8]) -> &'static [u8] {
     let pid = proc::decimal(pid).unwrap_or(0) as i32;
     let path = NumberPath::new("/proc/", pid, "/comm");

@@ -1,7 +1,7 @@
-//! Registrations of threads for restartable sequences (rseq(2)), which the C library makes: the
+//! Registrations of threads for restartable sequences (rseq(2)). The C library makes them. The
 //! kernel writes into the registered memory whenever the thread changes its processor.
 //!
-//! **Runs in signal handlers**, and in a process that is being restored: nothing here but
+//! **Runs in signal handlers**, and in a process that is being restored: nothing here except
 //! [`look_up`] uses the C library, and nothing allocates or locks.
 
 use crate::{
@@ -10,11 +10,11 @@ use crate::{
 };
 use std::sync::atomic::{AtomicIsize, Ordering::SeqCst};
 
-/// Where a thread keeps its registration for restartable sequences, from the base of its
-/// thread-local storage; 0: the C library makes none.
+/// The distance from the base of thread-local storage to a thread's registration; 0: the C library
+/// makes no registrations.
 static RSEQ: AtomicIsize = AtomicIsize::new(0);
 
-/// Asks it where threads are registered.
+/// Looks up where the C library registers threads.
 pub fn look_up() {
     // SAFETY: the names are ended by NUL; the symbols are of these types (glibc 2.35 and later).
     unsafe {
@@ -31,8 +31,8 @@ pub fn register(thread: &Thread) {
         return;
     }
     let at = thread.fs.wrapping_add_signed(RSEQ.load(SeqCst));
-    // SAFETY: the C library keeps 32 bytes there for it. What they say of the old processor is of
-    // no use; a critical section that was interrupted begins anew.
+    // SAFETY: the C library has 32 bytes there for the registration. Its old processor number is of
+    // no use, and a critical section that was interrupted begins anew.
     unsafe {
         std::ptr::write_bytes(at as *mut u8, 0, RSEQ_LEN);
         // The processor's number is not known yet.
@@ -48,7 +48,7 @@ const RSEQ_SIGNATURE: usize = 0x5305_3053;
 const RSEQ_LEN: usize = 32;
 
 fn rseq(at: usize, flags: usize) -> bool {
-    // SAFETY: the place is the C library's for it.
+    // SAFETY: the memory is the C library's, reserved for the registration.
     unsafe { sys::call4(nr::RSEQ, at, RSEQ_LEN, flags, RSEQ_SIGNATURE) == 0 }
 }
 
@@ -65,18 +65,18 @@ fn own() -> Option<usize> {
 pub fn is_registered(fs: usize) -> bool {
     let offset = RSEQ.load(SeqCst);
     let at = fs.wrapping_add_signed(offset);
-    // SAFETY: the C library keeps it there. Behind the first word is the processor's number, which
-    // is negative where there is no registration.
+    // SAFETY: the C library has the registration there. The second word is the processor's number,
+    // which is negative without a registration.
     offset != 0 && unsafe { (at as *const i32).add(1).read_volatile() } >= 0
 }
 
-/// Ends this thread's registration for restartable sequences; whether there was one.
+/// Ends this thread's registration. Returns whether there was one.
 pub fn leave() -> bool {
     const UNREGISTER: usize = 1;
     own().is_some_and(|at| rseq(at, UNREGISTER))
 }
 
-/// Begins it again.
+/// Registers this thread again.
 pub fn enter() {
     if let Some(at) = own() {
         rseq(at, 0);

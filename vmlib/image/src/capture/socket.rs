@@ -1,4 +1,5 @@
-//! What a socket is and where it leads, so that the reader of a refusal finds it in the program.
+//! A description of a socket and its addresses for a refusal, so that the reader of the refusal
+//! finds the socket in the program.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -12,7 +13,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6},
 };
 
-/// A socket of this process. Shown as "a TCP socket connected to 192.0.2.7:80".
+/// A socket of this process. Displayed like "a TCP socket connected to 192.0.2.7:80".
 pub struct Socket {
     own: Address,
     peer: Option<Address>,
@@ -21,7 +22,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// What the kernel tells of it.
+    /// Reads the state of a socket from the kernel.
     pub fn of(fd: i32) -> Self {
         Socket {
             own: Address::told(nr::GETSOCKNAME, fd).unwrap_or(Address::NONE),
@@ -56,18 +57,18 @@ struct Address {
 }
 
 impl Address {
-    /// That of a socket of no known family.
+    /// The address of a socket of no known family.
     const NONE: Address = Address {
         bytes: [0; _],
         len: 0,
     };
 
-    /// What a call with the arguments of `getsockname` tells.
+    /// The address that a call with the arguments of `getsockname` returns.
     fn told(call: usize, fd: i32) -> Option<Self> {
         let mut address = Address::NONE;
         let mut len = size_of_val(&address.bytes) as u32;
         let (to, len_at) = (address.bytes.as_mut_ptr() as usize, &raw mut len as usize);
-        // SAFETY: the kernel writes the address and how long it is.
+        // SAFETY: the kernel writes the address and its length.
         let told = unsafe { sys::call3(call, fd as usize, to, len_at) };
         address.len = (len as usize).min(address.bytes.len());
         (told == 0).then_some(address)
@@ -101,7 +102,7 @@ impl fmt::Display for Address {
             libc::AF_UNIX => {
                 let path = &self.bytes[offset_of!(libc::sockaddr_un, sun_path)..self.len];
                 match path {
-                    // Without a file: the name is all that follows.
+                    // An abstract name, without a file: all bytes that follow are the name.
                     [0, name @ ..] if !name.is_empty() => write!(f, "@{}", Shown(name)),
                     _ => match path.split(|byte| *byte == 0).next() {
                         Some(path) if !path.is_empty() => Shown(path).fmt(f),
@@ -114,13 +115,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// An option of a socket that is a number.
+/// The value of a socket option that is a number.
 fn option(fd: i32, name: i32) -> Option<i32> {
     let mut value = 0i32;
     let mut len = size_of_val(&value) as u32;
     let (level, name) = (libc::SOL_SOCKET as usize, name as usize);
     let (to, len_at) = (&raw mut value as usize, &raw mut len as usize);
-    // SAFETY: the kernel writes the number and how long it is.
+    // SAFETY: the kernel writes the number and its length.
     let told = unsafe { sys::call5(nr::GETSOCKOPT, fd as usize, level, name, to, len_at) };
     (told == 0).then_some(value)
 }
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn a_socket_of_the_network_is_known_by_its_addresses() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
-            // There are computers without IPv6.
+            // Some hosts have no IPv6.
             let Ok(listener) = TcpListener::bind(any) else {
                 continue;
             };

@@ -1,11 +1,11 @@
-//! Stops all threads but one, and keeps them where they are.
-//!
-//! **Runs in signal handlers**: nothing here allocates or locks.
+//! Stops all threads but one, and has them wait until they may resume.
 //!
 //! Each thread gets [`SIGNAL`](crate::frozen::signal::SIGNAL) and parks in the handler, where it
-//! writes down what only it can know of itself. The thread that saves signals itself last, so that
-//! its own registers are in a signal frame like those of all others: the restored process enters
-//! each thread by returning from that frame.
+//! stores the state that only the thread itself can read. The saving thread signals itself last, so
+//! that its own registers are in a signal frame like those of all others: the restored threads
+//! resume by returning from these frames.
+//!
+//! **Runs in signal handlers**: nothing here allocates or locks.
 
 use crate::{
     capture::{
@@ -33,20 +33,21 @@ use std::sync::atomic::{
 
 /// The bit of [`STATE`] that is set while threads that get the signal park.
 const PARK: u32 = 1;
-/// How long a wait for the others lasts before they are counted again. Nanoseconds.
+/// A wait for the other threads is interrupted at this interval to count them again. Nanoseconds.
 const LOOK_NS: u64 = 20_000;
 
-/// Counts up when threads are to stop, and when they are to resume. So a thread that is slow to
-/// resume is not taken for one that parked for the next stop.
+/// Counts up when threads are to stop, and when they may resume. So a thread that is slow to resume
+/// is not counted as parked in the next stop.
 static STATE: AtomicU32 = AtomicU32::new(0);
 static PARKED: AtomicU32 = AtomicU32::new(0);
-/// Some thread could not park where it was.
+/// Set if a thread could not park at its instruction and must be signalled again.
 static AGAIN: AtomicU32 = AtomicU32::new(0);
 static SAVER: AtomicI32 = AtomicI32::new(0);
 static THREADS: AtomicPtr<Thread> = AtomicPtr::new(std::ptr::null_mut());
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 static WORK: AtomicUsize = AtomicUsize::new(0);
-/// The signals that the first thread puts back when it resumes: where they are, how many.
+/// The signals that the first thread sends to the process when it resumes: their address and
+/// number.
 static SIGNALS: (AtomicPtr<Waiting>, AtomicU32) =
     (AtomicPtr::new(std::ptr::null_mut()), AtomicU32::new(0));
 
@@ -58,19 +59,20 @@ pub fn forget() {
     SAVER.store(0, Relaxed);
 }
 
-/// Has the first thread put signals back that were taken out for the save, when all threads resume.
+/// Has the first thread send the signals again that were taken out for the save, when all threads
+/// resume.
 pub fn put_back_at_end(signals: &List<Waiting>) {
     let signals = signals.all();
     SIGNALS.0.store(signals.as_ptr().cast_mut(), SeqCst);
     SIGNALS.1.store(signals.len() as u32, SeqCst);
 }
 
-/// In the first thread: does it.
+/// In the first thread: sends the signals.
 fn put_back_signals() {
     let (start, count) = (SIGNALS.0.load(SeqCst), SIGNALS.1.load(SeqCst));
     if count != 0 {
-        // SAFETY: they stay there until the count is 0.
-        // They were there, so that there is room for them.
+        // SAFETY: the signals stay there until the count is 0. The signals were pending before, so
+        // there is room for them.
         let _ = process::put_back(unsafe { std::slice::from_raw_parts(start, count as usize) });
         SIGNALS.1.store(0, SeqCst);
         futex_wake(&SIGNALS.1);
@@ -84,7 +86,7 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
         let own = claim(context, me);
         let work = WORK.load(Relaxed);
         if own && work != 0 {
-            // SAFETY: `with_stopped` put a function of this type there.
+            // SAFETY: `with_stopped` stored a function of this type.
             let work: extern "C" fn() = unsafe { std::mem::transmute::<usize, _>(work) };
             work();
         }
@@ -101,14 +103,15 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     // SAFETY: the kernel's context.
     let at = unsafe { (*context).uc_mcontext.gregs[libc::REG_RIP as usize] as usize };
     if vdso::contains(at) {
-        // In the middle of reading a clock: what it has read is of use on this host only.
+        // The thread is reading a clock in the vdso: values that it has read are valid on this host
+        // only.
         AGAIN.store(1, Relaxed);
         return;
     }
     if !claim(context, me) {
         return;
     }
-    // The kernel writes into that place whenever the thread changes its processor.
+    // The kernel writes into the registered memory whenever the thread changes its processor.
     let was_registered = rseq::leave();
     PARKED.fetch_add(1, SeqCst);
     futex_wake(&PARKED);
@@ -124,16 +127,16 @@ pub extern "C" fn on_signal(_: i32, _: *mut libc::siginfo_t, context: *mut libc:
     thread_signals::put_back(me);
 }
 
-/// Writes down what is to be known of this thread.
+/// Stores the state of this thread in a record of its own. `false` if there are too many threads.
 fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
     let index = TAKEN.fetch_add(1, Relaxed);
     if index >= THREADS_MAX {
         return false;
     }
-    // SAFETY: there are THREADS_MAX records, and this one is nobody else's.
+    // SAFETY: there are THREADS_MAX records, and no other thread has this one.
     let thread = unsafe { &mut *THREADS.load(Acquire).add(index) };
     thread.frame = context as usize;
-    // SAFETY: each call writes into the record what it is asked for.
+    // SAFETY: each call writes the requested value into the record.
     unsafe {
         const ARCH_GET_FS: usize = 0x1003;
         const ARCH_GET_GS: usize = 0x1004;
@@ -147,13 +150,14 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
         sys::call2(nr::PRCTL, get_death as usize, death as usize);
         let name = thread.name.as_mut_ptr() as usize;
         sys::call2(nr::PRCTL, libc::PR_GET_NAME as usize, name);
-        // The kernel tells 20 minus the nice value, so that it is no error.
+        // The kernel returns 20 minus the nice value, so that the result is no error.
         thread.nice = 20 - sys::call2(nr::GETPRIORITY, libc::PRIO_PROCESS as usize, 0) as i32;
     }
     (thread.processors, thread.processors_len) = affinity::chosen();
     thread.rseq = rseq::is_registered(thread.fs);
     let mut waiting = 0u64;
-    // SAFETY: the kernel writes a set. All signals are blocked here, so it names all that wait.
+    // SAFETY: the kernel writes a set. All signals are blocked here, so the set has all pending
+    // ones.
     unsafe { sys::call2(nr::RT_SIGPENDING, &raw mut waiting as usize, 8) };
     if waiting & !signal::bit(signal::SIGNAL) != 0 {
         thread_signals::take_out(me);
@@ -162,22 +166,22 @@ fn claim(context: *mut libc::ucontext_t, me: i32) -> bool {
     true
 }
 
-/// All threads that are stopped, this one included.
+/// The records of all stopped threads, including the saving thread.
 pub fn threads() -> &'static [Thread] {
     let count = TAKEN.load(Relaxed).min(THREADS_MAX);
     let start = THREADS.load(Relaxed);
     if start.is_null() {
         return &[];
     }
-    // SAFETY: so many records were written, and none is while all are stopped.
+    // SAFETY: so many records were written, and none changes while all threads are stopped.
     unsafe { std::slice::from_raw_parts(start, count) }
 }
 
-/// Stops all other threads but `left_out`, which is none of the program's (0: there is none), runs
-/// `work` in this thread's handler, resumes all threads.
+/// Stops all other threads but `left_out`, which is not the program's (0: none), runs `work` in the
+/// handler of this thread, and lets all threads resume.
 ///
 /// # Errors
-/// A thread that does not answer within `limit_ns`; all other threads resume.
+/// A thread did not stop within `limit_ns`; all threads have resumed.
 pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outcome<()> {
     signal::install(on_signal)?;
     // SAFETY: zeros are values of all fields.
@@ -217,11 +221,11 @@ pub fn with_stopped(work: extern "C" fn(), limit_ns: u64, left_out: i32) -> Outc
 fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
     let until = sys::clock_ns(libc::CLOCK_MONOTONIC).saturating_add(limit_ns);
     let mut asked = unsafe {
-        // SAFETY: numbers.
+        // SAFETY: any numbers are values.
         List::<i32>::new(THREADS_MAX)?
     };
     loop {
-        // Counted before the directory is read: a thread that parks in between only costs another
+        // Read before the directory is listed: a thread that parks in between only costs another
         // turn of the loop.
         let parked = PARKED.load(SeqCst);
         let again = AGAIN.swap(0, SeqCst) != 0;
@@ -242,7 +246,7 @@ fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
             }
             Ok(())
         })?;
-        // A thread that has parked may still be on its way to the wait, and write on its stack.
+        // A thread that has parked may still be before its wait, and write on its stack.
         let still = || sys::futex_waiters(&STATE, STATE.load(SeqCst)) == parked;
         if !news && !again && others == parked && still() {
             return Ok(());
@@ -258,7 +262,7 @@ fn stop_others(pid: i32, not: [i32; 2], limit_ns: u64) -> Outcome<()> {
     }
 }
 
-/// Names a thread that does not answer.
+/// The refusal that names a thread which did not stop.
 fn silent(not: [i32; 2]) -> Outcome<()> {
     proc::for_each_number(b"/proc/self/task\0", "listing the threads", |tid| {
         if not.contains(&tid) || threads().iter().any(|thread| thread.tid == tid) {
@@ -286,7 +290,7 @@ mod tests {
     use crate::frozen::scratch;
     use std::sync::atomic::AtomicBool;
 
-    /// Of all looks, how many threads were not asleep though they had stopped.
+    /// How many threads were not asleep although they had stopped, over all checks.
     static AWAKE: AtomicU32 = AtomicU32::new(0);
     static SEEN: AtomicU32 = AtomicU32::new(0);
 
@@ -306,7 +310,7 @@ mod tests {
     fn who_has_stopped_writes_nothing_any_more() {
         let _alone = arena::ONE_TEST.lock();
         let ended = AtomicBool::new(false);
-        // With one processor for all, a thread that stops wakes the waiting thread before it
+        // With one processor for all threads, a thread that stops wakes the saving thread before it
         // sleeps itself.
         let mut before = [0u64; 16];
         let use_only = |set: &[u64]| {

@@ -1,5 +1,6 @@
-//! The modes of the terminal that a process has: whether it shows what is typed, and passes it on
-//! line by line. A program that reads a password, or that fills the screen, has set them.
+//! The modes of the terminal that a process has: whether the terminal echoes typed characters, and
+//! whether it passes them on line by line. A program that reads a password or fills the screen has
+//! set them.
 //!
 //! **Runs in signal handlers**, and in a process that is being restored: nothing here allocates or
 //! locks.
@@ -22,7 +23,8 @@ pub struct Modes {
     characters: [u8; 19],
 }
 
-/// Those of standard input, output and error, where it is a terminal of the process's own.
+/// The modes of the terminals at standard input, output and error; `None` for a stream without a
+/// terminal of this process.
 pub type Terminals = [Option<Modes>; 3];
 
 fn modes(fd: usize) -> Option<Modes> {
@@ -32,23 +34,25 @@ fn modes(fd: usize) -> Option<Modes> {
     (told == 0).then_some(modes)
 }
 
-/// Whether the modes are this process's: those of a job in the background are another one's.
+/// Whether the process is in the terminal's foreground. The modes of a job in the background are
+/// those of another job.
 fn is_in_front(fd: usize) -> bool {
     const GETPGRP: usize = 111;
     let mut group = 0i32;
     // SAFETY: the kernel writes a number.
     let told = unsafe { sys::call3(nr::IOCTL, fd, TIOCGPGRP, &raw mut group as usize) };
-    // It is not the terminal of this session: there are no jobs.
-    // SAFETY: it only asks.
+    // The call fails if the terminal is not that of this session; then there are no jobs. SAFETY:
+    // the call only reads.
     told != 0 || group as isize == unsafe { sys::call0(GETPGRP) }
 }
 
-/// What they are.
+/// The modes of the process's terminals.
 pub fn capture() -> Terminals {
     [0, 1, 2].map(|fd| modes(fd).filter(|_| is_in_front(fd)))
 }
 
-/// Sets them in the terminals that the process has now; the line itself stays as it is.
+/// Sets the modes of the terminals that the restored process has. The settings of the line, such as
+/// its speed, stay as they are.
 pub fn give_modes(terminals: &Terminals) {
     for (fd, saved) in terminals.iter().enumerate() {
         let (Some(saved), Some(here)) = (saved, modes(fd)) else {
@@ -60,7 +64,7 @@ pub fn give_modes(terminals: &Terminals) {
             ..*saved
         };
         if wanted != here && is_in_front(fd) {
-            // SAFETY: the kernel reads the modes. A terminal that is gone needs none.
+            // SAFETY: the kernel reads the modes. A terminal that was closed needs none.
             unsafe { sys::call3(nr::IOCTL, fd, TCSETS, &raw const wanted as usize) };
         }
     }

@@ -1,9 +1,9 @@
-//! Signals that wait for one thread alone, blocked, with all that comes with them.
+//! Pending signals of single threads, which are blocked, with their information.
 //!
-//! No thread can look at the pending signals of another thread, and the kernel tells what comes
-//! with a signal only to the thread that takes it. So each thread takes its own when it is
-//! stopped, writes them into a common table, and sends them to itself again before it resumes:
-//! here, or where the process is restored, for the table is in the image like all memory.
+//! No thread can read the pending signals of another thread, and the kernel gives the information
+//! of a signal only to the thread that takes the signal. So each thread takes its own signals when
+//! it is stopped, stores them in a common table, and sends them to itself again before it resumes.
+//! The restored threads do the same, because the table is in the image.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -20,20 +20,20 @@ use std::{
     sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
 };
 
-/// Signals in the table, at most.
+/// The limit of signals in the table.
 const MAX: usize = 512;
-/// Bytes of `/proc/thread-self/status` that are looked at; the signals come long before its end.
+/// Bytes of `/proc/thread-self/status` that are read. The lines on signals are in these bytes.
 const STATUS: usize = 4096;
 
-/// A slot in the table.
+/// A place in the table.
 struct Slot {
-    /// The id that its thread had when it was stopped; 0: free.
+    /// The id that the thread had when it was stopped; 0: the slot is free.
     tid: AtomicI32,
     /// `siginfo_t`.
     info: UnsafeCell<[u64; 16]>,
 }
 
-// SAFETY: only the thread whose id stands there touches the information.
+// SAFETY: only the thread whose id is in the slot accesses the information.
 unsafe impl Sync for Slot {}
 
 static TABLE: [Slot; MAX] = [const {
@@ -42,18 +42,18 @@ static TABLE: [Slot; MAX] = [const {
         info: UnsafeCell::new([0; 16]),
     }
 }; MAX];
-/// Some thread found no slot.
+/// Whether a thread found no free slot.
 static FULL: AtomicBool = AtomicBool::new(false);
 
-/// Before threads are stopped.
+/// Prepares the table. To be called before threads are stopped.
 pub fn begin() {
     FULL.store(false, SeqCst);
 }
 
-/// Whether all that waits was taken out. While all threads are stopped.
+/// Refuses if a thread found no slot. To be called while all threads are stopped.
 ///
 /// # Errors
-/// There was more than can be kept.
+/// More signals are pending than the table has slots.
 pub fn check() -> Outcome<()> {
     match FULL.load(SeqCst) {
         true => refuse!("more than {MAX} signals wait for single threads"),
@@ -61,9 +61,9 @@ pub fn check() -> Outcome<()> {
     }
 }
 
-/// Takes what waits for this thread, which blocks all signals, out and into the table.
+/// Takes the pending signals of this thread, which blocks all signals, into the table.
 pub fn take_out(me: i32) {
-    // Places are taken upwards, so that they are in order.
+    // The slots are taken in ascending order, so that the signals stay in order.
     let mut slots = TABLE.iter();
     loop {
         let set = own();
@@ -76,8 +76,8 @@ pub fn take_out(me: i32) {
         };
         let (set, info) = (&raw const set as usize, slot.info.get() as usize);
         let time = [0u64; 2];
-        // SAFETY: the kernel reads the set and the time and writes the information. A thread's own
-        // signals come before those of the process.
+        // SAFETY: the kernel reads the set and the time and writes the information. The kernel
+        // returns a thread's own signals before those of the process.
         let taken =
             unsafe { sys::call4(nr::RT_SIGTIMEDWAIT, set, info, time.as_ptr() as usize, 8) };
         if taken < 0 {
@@ -86,7 +86,7 @@ pub fn take_out(me: i32) {
     }
 }
 
-/// The signals that wait for this thread alone.
+/// The set of signals that are pending for this thread alone.
 fn own() -> u64 {
     let path = b"/proc/thread-self/status\0";
     let Ok(fd) = sys::open(path, libc::O_RDONLY | libc::O_CLOEXEC, 0) else {
@@ -99,11 +99,13 @@ fn own() -> u64 {
     set.unwrap_or(0) & !signal::bit(signal::SIGNAL)
 }
 
-/// Sends this thread again what was taken out, when its id was `tid`.
+/// Sends this thread its signals of the table again. `tid` is the id that the thread had when it
+/// was stopped.
 pub fn put_back(tid: i32) {
     const RT_TGSIGQUEUEINFO: usize = 297;
     for slot in TABLE.iter().filter(|slot| slot.tid.load(SeqCst) == tid) {
-        // SAFETY: it is this thread's, as the kernel gave it. To oneself any may be sent.
+        // SAFETY: the information belongs to this thread, as the kernel gave it. A process may send
+        // itself any information.
         unsafe {
             let info = slot.info.get();
             let signal = (*info)[0] as u32 as usize;

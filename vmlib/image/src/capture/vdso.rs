@@ -1,8 +1,8 @@
-//! The kernel's code in every process: where it is, and a copy of its bytes.
+//! The kernel's code in every process, the vdso: its address, and a copy of its bytes.
 //!
-//! A program keeps addresses of the vdso's functions. Where the process resumes, the vdso has to
-//! be at the same place; and if that host's kernel has another one, the old bytes have to be
-//! there, with each entry leading to the new one. So the library keeps a copy.
+//! A program stores addresses of functions in the vdso. In the restored process the vdso must be at
+//! the same address. If the kernel there has another vdso, the old bytes must be there, with each
+//! entry leading to the new code. So the library makes a copy of the bytes, which is in the image.
 
 use crate::{
     capture::proc,
@@ -20,22 +20,22 @@ static AREA: AtomicUsize = AtomicUsize::new(0);
 static COPY: AtomicUsize = AtomicUsize::new(0);
 static CHECK: AtomicUsize = AtomicUsize::new(0);
 
-/// Where the vdso is and what it is.
+/// The addresses and the content of the vdso.
 #[derive(Clone, Copy, Debug)]
 pub struct Vdso {
-    /// First address of its data, which lies before it.
+    /// The first address of the vdso's data, which lies before the code.
     pub area: u64,
-    /// The code.
+    /// The first address of the code.
     pub start: u64,
-    /// Behind the code.
+    /// The first address behind the code.
     pub end: u64,
     /// Checksum of the code.
     pub check: u64,
-    /// Copy of the code.
+    /// The address of the copy of the code.
     pub copy: u64,
 }
 
-/// Looks it up, once in a process.
+/// Finds the vdso, once in a process.
 pub fn find() -> Outcome<Vdso> {
     if START.load(Relaxed) == 0 {
         look_up()?;
@@ -50,7 +50,8 @@ pub fn find() -> Outcome<Vdso> {
     })
 }
 
-/// In a restored process: what is there now is the old one, whatever code runs in it.
+/// Reads the mappings. Runs once, before the first save: in a restored process the result is still
+/// in memory, and describes the old vdso, whatever code runs there.
 fn look_up() -> Outcome<()> {
     let maps = proc::read_file(b"/proc/self/maps\0", "reading the mappings")?;
     let mut area: Option<usize> = None;
@@ -73,7 +74,7 @@ fn keep(area: usize, code: Range<usize>) -> Outcome<()> {
     let Ok(copy) = sys::map(0, code.len(), prot, flags) else {
         return refuse!("there is no memory for a copy of the vdso");
     };
-    // SAFETY: the vdso is readable; the copy's memory is new, and ours.
+    // SAFETY: the vdso is readable; the copy's memory is new, and no other code knows it.
     let check = unsafe {
         let bytes = std::slice::from_raw_parts(code.start as *const u8, code.len());
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), copy as *mut u8, bytes.len());
@@ -92,13 +93,13 @@ pub fn contains(address: usize) -> bool {
     (START.load(Relaxed)..END.load(Relaxed)).contains(&address)
 }
 
-/// The addresses and the name of a line of `/proc/self/maps`.
+/// The addresses and the name in a line of `/proc/self/maps`.
 pub fn range_and_name(line: &[u8]) -> Option<(Range<usize>, &[u8])> {
     let mut words = proc::words(line);
     let mut ends = words.next()?.split(|byte| *byte == b'-');
     let start = proc::hexadecimal(ends.next()?)? as usize;
     let end = proc::hexadecimal(ends.next()?)? as usize;
-    // Protection, offset, device, inode.
+    // Skips protection, offset, device, inode.
     let name = words.nth(4).unwrap_or_default();
     Some((start..end, name))
 }

@@ -1,12 +1,13 @@
-//! Which pages were written since they were last looked at: the kernel's asynchronous write
-//! protection, by a userfault descriptor that needs no privilege and no thread that serves it.
+//! A watch for written pages: the kernel's asynchronous write protection, by a userfault descriptor
+//! that needs no privilege and no thread that serves it.
+//!
+//! A mapping is armed at the first request for its written pages, and then all its pages count as
+//! written. Each request reports the written pages and protects them again in one step, so no write
+//! is lost in between. Memory that was unmapped and mapped again at the same address is another
+//! mapping to the kernel: it is not armed, and counts as written. The same holds for memory that
+//! was moved, or that the kernel joined to a mapping.
 //!
 //! **Runs in signal handlers** too: everything here allocates nothing and locks nothing.
-//!
-//! A mapping is armed when it is first asked for: all its pages count as written then. To ask
-//! protects what is told, in one step, so no write is lost in between. Memory that was unmapped and
-//! mapped again at the same address is another mapping to the kernel, and not armed: it counts as
-//! written. So does what was moved, or joined to by growth.
 
 use crate::{
     capture::pages::{PageFilter, Pages},
@@ -29,20 +30,20 @@ const UNPROTECT: u64 = 0;
 /// `PAGEFAULT_FLAG_WP`, `WP_UNPOPULATED`, `WP_ASYNC`.
 const FEATURES: u64 = 1 | 1 << 13 | 1 << 15;
 
-/// Watches the memory of this process.
+/// A write watch for the memory of this process.
 #[derive(Debug)]
 pub struct WriteWatch {
     fd: i32,
 }
 
 impl WriteWatch {
-    /// Begins to watch; nothing is armed yet.
+    /// Begins a watch. No mapping is armed yet.
     ///
     /// # Errors
-    /// A kernel before 6.7, or one that does not allow it.
+    /// The kernel is older than 6.7, or does not allow a watch.
     pub fn begin() -> sys::Result<Self> {
         let flags = USER_MODE_ONLY | libc::O_CLOEXEC | libc::O_NONBLOCK;
-        // SAFETY: it opens a descriptor.
+        // SAFETY: the call opens a descriptor.
         let fd = sys::check(unsafe { sys::call1(USERFAULTFD, flags as usize) });
         let watch = WriteWatch { fd: fd? as i32 };
         let mut api = [0xaa, FEATURES, 0];
@@ -52,16 +53,17 @@ impl WriteWatch {
 
     fn control<const LEN: usize>(&self, what: usize, value: &mut [u64; LEN]) -> sys::Result<()> {
         let at = value.as_mut_ptr() as usize;
-        // SAFETY: the structure that the call is for.
+        // SAFETY: `value` is the structure that the call expects.
         sys::check(unsafe { sys::call3(nr::IOCTL, self.fd as usize, what, at) }).map(drop)
     }
 
-    /// Tells the pages of a mapping that have content and were written since they were last told,
-    /// and protects them again.
+    /// Calls `with` for the pages of a mapping that have content and were written since the
+    /// previous call, and protects these pages again.
     ///
     /// The program runs, and may have changed the mapping since it was listed. When the kernel
-    /// finds a part that is not armed it has protected what is before, without telling it: so then
-    /// all that has content is told. `false`: it may miss what is written there from now on.
+    /// finds a part that is not armed, it has already protected the pages before that part, without
+    /// reporting them. In that case all pages with content are reported. Returns `false` if writes
+    /// after this call may be missed.
     pub fn written(
         &self,
         pages: &mut Pages,
@@ -74,13 +76,13 @@ impl WriteWatch {
             Ok(told) => return told.map(|()| true),
         }
         let len = mapping.end - mapping.start;
-        // Both fail where part of the mapping has just gone, or is of a kind that cannot be
-        // watched.
+        // Both calls fail where a part of the mapping has just been unmapped, or is of a kind that
+        // cannot be watched.
         //
-        // A mapping that a moved page joins is not armed any more, but its pages keep their marks
-        // of protection (seen with Linux 6.18). Written then, they have the mark and are not
-        // protected, and the kernel does not protect again what has the mark: so all marks are
-        // taken off first.
+        // A mapping that a moved page is joined to is not armed any more, but its pages still have
+        // their marks of protection (seen with Linux 6.18). A page that is then written has the
+        // mark and is not protected, and the kernel does not protect a page that has the mark. So
+        // all marks are removed first.
         let armed = self
             .control(
                 REGISTER,
@@ -97,7 +99,7 @@ impl WriteWatch {
 
 impl Drop for WriteWatch {
     fn drop(&mut self) {
-        // With it all arming ends.
+        // Closing the descriptor ends all arming.
         sys::close(self.fd);
     }
 }
@@ -128,7 +130,7 @@ mod tests {
         told
     }
 
-    /// Moves a page; nobody else uses either place.
+    /// Moves a page. The caller is the only user of both places.
     fn move_page(from: usize, to: usize) {
         const MAYMOVE_FIXED: usize = 3;
         let len = PAGE as usize;
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(told(&watch, at, LEN), [(0, LEN as u64)]);
         write(0);
         assert_eq!(told(&watch, at, LEN), [(0, PAGE)]);
-        // SAFETY: nobody else knows them.
+        // SAFETY: no other code knows the memory.
         unsafe {
             sys::unmap(at, LEN).expect("unmapped");
             sys::unmap(aside, LEN).expect("unmapped");
