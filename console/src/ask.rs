@@ -1,7 +1,7 @@
 //! Requests to the daemon, each with the type of its reply.
 //!
 //! A function below makes a [`Request`] together with the reading of the one reply that belongs to
-//! it, so a command gets the value that it asked for and never looks at another kind of reply.
+//! it, so a command gets the value that it requested and never sees another kind of reply.
 
 use vm_wire::{
     CheckpointId, HostId, MachineId, Tid,
@@ -142,8 +142,8 @@ pub fn policy(tid: Tid, policy: Policy) -> Ask<()> {
     done(Request::Policy(tid, policy))
 }
 
-/// Suspends the application of the master `tid`, for so many milliseconds, or until it is resumed if
-/// 0; or another task alone.
+/// Suspends the application of the master `tid` for `for_ms` milliseconds, or until it is resumed
+/// if 0. Suspends any other task alone.
 pub fn suspend(tid: Tid, for_ms: u64) -> Ask<Suspended> {
     Ask {
         request: Request::Suspend(tid, for_ms),
@@ -155,7 +155,7 @@ pub fn suspend(tid: Tid, for_ms: u64) -> Ask<Suspended> {
     }
 }
 
-/// Resumes what [`suspend`] suspended; a single task on `host`, if given.
+/// Resumes an application or task that [`suspend`] suspended; a single task on `host`, if given.
 pub fn resume(tid: Tid, host: Option<String>) -> Ask<Resumed> {
     Ask {
         request: Request::Resume(tid, host),
@@ -195,12 +195,12 @@ pub fn forget_stored(app: Tid) -> Ask<()> {
     done(Request::ForgetStored(app))
 }
 
-/// Has all tasks leave a host, which takes no more.
+/// Moves all tasks off a host, and places no new task there.
 pub fn drain(host: String, way: DrainWay) -> Ask<DrainReport> {
     ask!(Request::Drain(host, way), Answer::Drained(report) => report)
 }
 
-/// Has a drained host take tasks again.
+/// Ends the drain of a host: tasks may be placed there again.
 pub fn undrain(host: String) -> Ask<()> {
     done(Request::Undrain(host))
 }
@@ -210,7 +210,7 @@ pub fn await_host(name: String) -> Ask<()> {
     done(Request::AwaitHost(name))
 }
 
-/// Takes a host out of the machine.
+/// Removes a host from the machine.
 pub fn delete(host: String) -> Ask<()> {
     done(Request::Delete(host))
 }

@@ -58,7 +58,8 @@ pub fn mark(rows: &mut [Row], folder: &Folder) -> anyhow::Result<Option<Known>> 
     Ok(Some(Known { address, failed }))
 }
 
-/// Fetches a checkpoint into the folder if it is not there; returns also sentences that say so.
+/// Fetches a checkpoint into the folder if it is not there. Also returns sentences about the fetch
+/// for the user.
 ///
 /// # Errors
 /// If the bucket cannot be read and the folder does not have the checkpoint either.

@@ -59,7 +59,7 @@ pub struct Row {
     pub id: CheckpointId,
     /// The summary of its manifest, unless that is damaged.
     pub summary: Option<Summary>,
-    /// Why it cannot be used.
+    /// The reason why the checkpoint cannot be used.
     pub damaged: Option<String>,
     /// If hosts have stores of their own: the number of images of which only one host in the machine has
     /// a part.

@@ -30,11 +30,11 @@ use vm_wire::{
 
 /// How a wait for the daemon ended.
 enum Wait {
-    /// The daemon sent something, or is lost.
+    /// The daemon sent bytes, or is lost.
     Readable,
     /// The time is over.
     Over,
-    /// A signal woke the wait; nothing is known.
+    /// A signal woke the wait; the daemon has sent nothing.
     Woken,
 }
 

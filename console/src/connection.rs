@@ -1,6 +1,6 @@
-//! The bytes of the connection to the daemon: frames in, frames out. The waiting is done by the
-//! [`Client`](crate::client::Client), which waits for replies, or by a [`run`](crate::run), which
-//! waits for more than the daemon.
+//! The bytes of the connection to the daemon: frames in, frames out. The
+//! [`Client`](crate::client::Client) waits for replies; a [`run`](crate::run) also waits for events
+//! of other descriptors.
 
 use crate::failure::ClientError;
 use std::{
@@ -16,7 +16,7 @@ use vm_wire::{Frame, FrameReader};
 /// Bytes that one read takes from the socket.
 const READ_BYTES: usize = 64 * 1024;
 
-/// A socket with the daemon at its other end, and what was read of it.
+/// A socket with the daemon at its other end, and the bytes that were read from it.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
@@ -26,7 +26,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Nothing has been read yet.
+    /// A connection from which nothing was read yet.
     pub fn new(stream: UnixStream) -> Self {
         Connection {
             stream,

@@ -23,8 +23,8 @@ impl Console {
     /// Carries out a command; returns the exit code.
     ///
     /// # Errors
-    /// Why the command failed. If only some of several tasks or hosts failed, that is shown, and
-    /// the exit code says so.
+    /// The reason why the command failed. If only some of several tasks or hosts failed, their
+    /// errors are shown, and the exit code reports the failure.
     pub fn execute(&mut self, command: &Command) -> anyhow::Result<u8> {
         let result = self.dispatch(command);
         if let Err(error) = &result

@@ -18,8 +18,8 @@ pub const SIGNALLED: u8 = 128;
 /// Interrupted by the user.
 pub const INTERRUPTED: u8 = SIGNALLED + libc::SIGINT as u8;
 
-/// How a `run`, or an attached `restart`, ends otherwise than by the exit code or a signal of its
-/// program. Each way has an exit code of its own.
+/// The ways in which a `run`, or an attached `restart`, ends without an exit code or a signal of
+/// its program. Each way has an exit code of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunFailure {
     /// The command line is wrong.
@@ -40,7 +40,7 @@ pub enum RunFailure {
     NoSuchProgram,
     /// Interrupted by the user before the program was started.
     Interrupted,
-    /// Nobody reads what the application writes any more.
+    /// The reader of the application's output has gone.
     ReaderGone,
 }
 
@@ -128,10 +128,10 @@ pub fn of_failed_run(error: &anyhow::Error, is_restart: bool) -> u8 {
             _ => RunFailure::Refused,
         },
         Some(ClientError::Interrupted) => RunFailure::Interrupted,
-        // As a local program whose reader has gone.
+        // The exit code of a local program whose reader has gone.
         _ if is_broken_pipe(error) => RunFailure::ReaderGone,
         None if error.is::<UsageError>() => RunFailure::Usage,
-        // Damage in the store, for example.
+        // The reason may be damage in the store.
         None if is_restart && !has_begun => RunFailure::NotRestarted,
         _ => RunFailure::Machine,
     };

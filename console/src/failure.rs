@@ -141,8 +141,8 @@ pub fn kind(error: &anyhow::Error) -> String {
     }
 }
 
-/// Whether the error is that the reader of the output has gone: then nothing is shown, and the
-/// command has not failed.
+/// Whether the reader of the output has gone: then nothing is shown, and the command has not
+/// failed.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()

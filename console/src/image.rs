@@ -1,8 +1,8 @@
 //! Images of processes: saved, described, verified, and their processes restored.
 //!
-//! No daemon is asked. A look reads the heads of an image and compares them with this host. To
-//! restore a process, this process becomes it, so that terminal, signals and exit code need no
-//! help. The prompt starts a console of its own for that, and waits.
+//! No daemon takes part. `look` reads the heads of an image and compares them with this host. To
+//! restore a process, the console's own process becomes it, so terminal, signals and exit code need
+//! no relay. The prompt starts a separate console process for that, and waits.
 
 mod look;
 mod run;

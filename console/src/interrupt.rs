@@ -27,7 +27,7 @@ const IDLE: u8 = 0;
 const WAITING: u8 = 1;
 const RELAYING: u8 = 2;
 
-/// Ends waits when a signal comes. Only one in the process handles signals.
+/// Ends waits when a signal comes. Only one value in the process handles signals.
 #[derive(Debug)]
 pub struct Interrupt {
     phase: Arc<AtomicU8>,

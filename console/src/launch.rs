@@ -1,4 +1,4 @@
-//! Starting daemons: one here when there is none, and one on each host that `add` names.
+//! Starts daemons: one on this host if there is none, and one on each host that `add` names.
 //!
 //! On other hosts a *launcher* starts the daemon: a command made from a template, ssh by default. The
 //! launcher gets the machine's secret on its standard input, never on its command line, where every
@@ -169,7 +169,7 @@ impl Launcher<'_> {
         })
     }
 
-    /// The outcome of a launch; `None` as long as it is open.
+    /// The outcome of a launch; `None` as long as there is none.
     fn look(
         &self,
         launch: &mut Launch,
@@ -194,7 +194,8 @@ impl Launcher<'_> {
         }
         let late = Instant::now() >= launch.deadline;
         match launch.ended {
-            // Also of a host that has joined: it has no links to the others, and leaves again.
+            // The launcher of a host that has joined may fail, too: its daemon has no links to
+            // other hosts, and leaves again.
             Some(status) if !status.success() => {
                 let why = launch.output.of_failure(status);
                 Some(Err(anyhow!("the launcher failed: {why}")))

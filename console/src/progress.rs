@@ -105,7 +105,7 @@ impl Moving {
     }
 }
 
-/// How far a drain is. Tasks that cannot be moved are among those that are left. If none is left, the
+/// The state of a drain as text. Tasks that cannot be moved count as left. If no task is left, the
 /// end of the last move may still be awaited.
 pub fn left_there(tasks: u32) -> String {
     match tasks {

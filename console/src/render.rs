@@ -1,4 +1,4 @@
-//! How events are shown.
+//! Shows events.
 //!
 //! A [`Renderer`] shows [`Event`]s as tables and sentences for people, or as one JSON value a line
 //! for programs. The JSON is a contract: keys are only ever added.
@@ -21,7 +21,7 @@ use std::io::{self, Write};
 use vm_wire::{MachineId, checkpoint::RestartReport, console::Conf};
 use words::plain;
 
-/// The readers of what is shown.
+/// The readers of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Audience {
     /// Tables and sentences.
@@ -66,7 +66,7 @@ impl Renderer {
         self.audience
     }
 
-    /// Changes the readers; returns the former ones.
+    /// Changes the readers. Returns the former ones.
     pub fn set_audience(&mut self, audience: Audience) -> Audience {
         std::mem::replace(&mut self.audience, audience)
     }
@@ -130,7 +130,7 @@ impl Renderer {
         Ok(())
     }
 
-    /// Shows that something was done without a request. `kind` is for programs.
+    /// Shows that the console did something without a request. `kind` is for programs.
     ///
     /// # Errors
     /// The error of writing.
@@ -144,7 +144,7 @@ impl Renderer {
         }
     }
 
-    /// Shows that an application was restarted that writes to this console from now on.
+    /// Shows that an application was restarted whose output this console shows from now on.
     ///
     /// # Errors
     /// The error of writing.

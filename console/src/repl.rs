@@ -1,4 +1,4 @@
-//! Commands one after the other: typed at a prompt, or read from a file or pipe.
+//! Reads commands one after the other: at a prompt, or from a file or pipe.
 //!
 //! Both use the grammar of the command line. The prompt has a history and completion (see
 //! [`complete`]), and continues after an error. A file of commands ends at the first command that
@@ -53,7 +53,7 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
     editor.set_helper(Some(Completer::new(console.clone())));
     let history = history_file();
     if let Some(file) = &history {
-        // Fails the first time, when there is no file.
+        // The first load fails, because there is no file yet.
         let _ = editor.load_history(file);
     }
     loop {
@@ -92,11 +92,12 @@ pub fn script(mut console: Console, lines: impl io::BufRead) -> anyhow::Result<u
     Ok(exit::DONE)
 }
 
-/// What follows a line.
+/// The effect of a line on the following lines.
 enum Next {
-    /// The next line. Holds the exit code of this line.
+    /// The next line is read. Holds the exit code of this line.
     Line(u8),
-    /// Nothing: the user left, or the machine has ended. Holds the exit code of this line.
+    /// No line is read any more: the user left, or the machine has ended. Holds the exit code of
+    /// this line.
     Leave(u8),
 }
 
@@ -164,7 +165,8 @@ fn save_history<H: Helper>(editor: &mut Editor<H, FileHistory>, file: &Path) -> 
     let mut draft = file.as_os_str().to_owned();
     draft.push(format!(".{}", process::id()));
     let draft = Path::new(&draft);
-    // Left by a killed console with this process id, or a link that another user put there.
+    // A console with this process id that was killed may have left the draft, or another user may
+    // have put a link there.
     let _ = fs::remove_file(draft);
     let made = OpenOptions::new()
         .write(true)
@@ -208,7 +210,7 @@ mod tests {
         let mut editor: Editor<(), FileHistory> = Editor::new().unwrap();
         editor.add_history_entry("conf").unwrap();
         save_history(&mut editor, &at("history")).unwrap();
-        // Nothing is new, so nothing is lost.
+        // Without new lines, the existing history is kept.
         save_history(&mut editor, &at("history")).unwrap();
         assert_eq!(fs::read_to_string(at("other")).unwrap(), "kept");
         let saved = fs::symlink_metadata(at("history")).unwrap();

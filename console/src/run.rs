@@ -1,9 +1,9 @@
-//! `vm run`: a program elsewhere that behaves as if it were here.
+//! `vm run`: a program in the machine that behaves like a local one.
 //!
-//! The console is a relay: what is typed goes to the master, what the application writes comes
-//! here, signals sent to the console are passed on, and in the end the console exits as the master
-//! did. If the console itself is lost, the daemon sees the connection close and sends the master
-//! SIGHUP, as the end of a terminal would.
+//! The console is a relay: input that is typed goes to the master, output of the application comes
+//! to the console, and signals to the console are passed on. At the end the console exits with the
+//! master's result. If the console itself is lost, the daemon sees the connection close and sends
+//! the master SIGHUP, as the end of a terminal would.
 
 mod relay;
 
@@ -37,7 +37,7 @@ pub struct Program<'a> {
     pub spawn: Spawn,
     /// The checkpoint policy of its application.
     pub policy: Option<Policy>,
-    /// Whether it gets a terminal, as this console has one.
+    /// Whether the master gets a terminal, because this console has one.
     pub with_terminal: bool,
     /// Its standard input; an empty one if absent.
     pub input: Option<BorrowedFd<'a>>,
@@ -46,7 +46,7 @@ pub struct Program<'a> {
 /// Starts a master and relays until it ends. Returns the console's exit code.
 ///
 /// # Errors
-/// If the console itself fails: the daemon is lost, or nobody reads its output any more.
+/// If the console itself fails: the daemon is lost, or the reader of its output has gone.
 pub fn run(
     dir: &Path,
     interrupt: &Rc<Interrupt>,
@@ -129,7 +129,7 @@ fn set_policy(client: &mut Client, master: Tid, policy: Option<Policy>) -> Resul
 /// Sends signals to a master, each over a connection of its own.
 fn signal_past(dir: &Path) -> impl Fn(Tid, i32) -> Result<(), ClientError> {
     move |master, signal| {
-        // The next signal waits until this one is on its way.
+        // The next signal waits until this one was sent.
         let deaf = Rc::new(Interrupt::deaf().map_err(ClientError::Wait)?);
         let mut client = Client::connect_within(dir, deaf, Some(SIGNAL_TIME))?;
         client.ask_within(ask::signal(master, signal), SIGNAL_TIME)

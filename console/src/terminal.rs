@@ -1,4 +1,5 @@
-//! The terminal of the console, if any: its size, its raw mode, whether this process may read it.
+//! The terminal of the console, if any: its size, its raw mode, and whether this process may read
+//! it.
 
 use rustix::{
     process::getpgrp,
@@ -20,8 +21,8 @@ pub fn in_foreground() -> bool {
     }
 }
 
-/// Whether the process group is orphaned: no shell could continue this process after a stop. The kernel
-/// lets no terminal stop such a group.
+/// Whether the process group is orphaned: no shell could continue this process after a stop. The
+/// kernel ignores stops from a terminal for such a group.
 pub fn is_orphaned() -> bool {
     let group = getpgrp().as_raw_nonzero().get();
     let processes: HashMap<i32, Stat> = fs::read_dir("/proc")
@@ -30,7 +31,7 @@ pub fn is_orphaned() -> bool {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid| Some((pid, Stat::of(pid)?)))
         .collect();
-    // Without /proc a shell is assumed.
+    // Without /proc the function assumes a shell.
     let mut members = processes.values().filter(|it| it.group == group).peekable();
     members.peek().is_some()
         && members.all(|member| {

@@ -1,4 +1,4 @@
-//! The console and images: looked into, verified, and their processes restored.
+//! The console and images: their summary, their verification, and the restore of their processes.
 
 mod fake;
 mod image_save;
@@ -21,8 +21,8 @@ use vm_image::format::{
     Codec, FACTS, Facts, ImageReader, PAGES, Plain as _, Prefix, RecordWriter, Section,
 };
 
-/// The program that saves itself, and the library that is loaded before others, built once per test
-/// process and found by what cargo says.
+/// The program that saves itself, and the preloaded library. Both are built once per test process;
+/// cargo reports their paths.
 fn built() -> &'static [PathBuf; 2] {
     static BUILT: OnceLock<[PathBuf; 2]> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -73,8 +73,8 @@ fn saved_with(words: &[&str]) -> (TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     let (image, data) = (dir.path().join("image"), dir.path().join("data"));
     fs::write(&data, "something to compute with").unwrap();
-    // Where the tests run in the background, signals of the terminal are ignored, and would be in the
-    // image.
+    // If the tests run in the background, signals of the terminal are ignored, and the image would
+    // record that.
     let output = Command::new("env")
         .arg("--default-signal=INT,QUIT")
         .arg(guest())
@@ -88,7 +88,7 @@ fn saved_with(words: &[&str]) -> (TempDir, PathBuf) {
     (dir, image)
 }
 
-/// A console in a folder where no daemon is.
+/// A console whose folder has no daemon.
 fn vm(image: &Path, words: &[&str]) -> Command {
     let mut command = screen::vm(&image.with_file_name("no daemon"));
     command.args(words).arg(image);
@@ -103,7 +103,7 @@ fn json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{error}: {}", text(bytes)))
 }
 
-/// A console that brings the image back, with pipes; what it shows first was read.
+/// A console with pipes that restores the image. The first line of output was read.
 fn run(mut console: Command) -> (Guarded, ChildStdin, BufReader<ChildStdout>) {
     let pipes = console.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut console = Guarded::spawn(pipes.stderr(Stdio::inherit()));
@@ -115,12 +115,12 @@ fn run(mut console: Command) -> (Guarded, ChildStdin, BufReader<ChildStdout>) {
     (console, stdin, stdout)
 }
 
-/// Whoever writes the image to the returned pipe can be joined.
+/// A pipe with the bytes of an image, and the thread that writes them.
 fn fed(image: &Path) -> (PipeReader, JoinHandle<()>) {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let bytes = fs::read(image).unwrap();
     let feeder = std::thread::spawn(move || {
-        // Its reader may end early.
+        // The reader may end early.
         let _ = writer.write_all(&bytes);
     });
     (reader, feeder)
@@ -253,7 +253,7 @@ fn verify_says_where_an_image_is_damaged() {
         "{}",
         text(&bad.stdout)
     );
-    // The heads are there, and so a look still tells whose image it was.
+    // The heads are undamaged, so `info` still shows the process of the image.
     let info = output(&image, &["image", "info"]);
     assert_eq!(info.status.code(), Some(1));
     assert!(text(&info.stdout).contains("\nthreads  1: guest\n"));
@@ -334,7 +334,7 @@ fn the_prompt_waits_for_a_restored_process() {
         (&line, "it with its file is back\r\n"),
         ("5\r", "vm> "),
         (&line, "it with its file is back\r\n"),
-        // The process ends of it, the prompt does not.
+        // Ctrl-C ends the restored process, not the prompt.
         ("\x03", "vm> "),
         ("ima\tver\t", "image verify "),
     ] {
@@ -352,7 +352,8 @@ fn the_prompt_waits_for_a_restored_process() {
 fn a_script_continues_after_a_restored_process() {
     let (dir, image) = saved();
     let script = dir.path().join("script");
-    // Longer than what the console has read ahead, so that the process could take commands.
+    // The script is longer than the console reads ahead, so that the restored process could read
+    // commands by mistake.
     let space = "# nothing\n".repeat(900);
     let lines = format!("image run {0}\n{space}image verify {0}\n", image.display());
     fs::write(&script, lines).unwrap();
@@ -362,7 +363,7 @@ fn a_script_continues_after_a_restored_process() {
         .output()
         .unwrap();
     assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
-    // The process found its input at its end; the commands are not for it.
+    // The restored process found its input at its end: the commands are not its input.
     let shown = text(&shown.stdout);
     assert!(shown.starts_with("it with its file is back\n"), "{shown}");
     assert!(shown.contains(": whole, "), "{shown}");
@@ -377,7 +378,7 @@ fn a_dash_is_standard_input() {
         console.args(words).arg(dash);
         console
     };
-    // What is left of it, which is nothing, is the process's own standard input.
+    // The rest of the pipe, which is empty, is the standard input of the restored process.
     let (reader, feeder) = fed(&image);
     let mut console = from_dash(&["image", "run"]);
     let shown = console.stdin(reader).output().unwrap();
@@ -388,7 +389,7 @@ fn a_dash_is_standard_input() {
     let mut console = from_dash(&["image", "verify"]);
     let shown = console.stdin(File::open(&image).unwrap()).output().unwrap();
     assert!(text(&shown.stdout).contains(": whole, "));
-    // A script's commands are no image.
+    // The commands of a script are not an image.
     let script = dir.path().join("script");
     fs::write(&script, "image run -\n").unwrap();
     let mut console = screen::vm(dir.path());
@@ -456,7 +457,7 @@ fn files_are_rolled_back_only_with_the_option() {
     let restored = is_back(&["image", "run", "--roll-back-files"]);
     assert_eq!(restored, "something to compute with");
     fs::write(&data, "something else to think of").unwrap();
-    // At the prompt it gets a console of its own.
+    // At the prompt, a separate console process becomes the restored process.
     let mut prompt = screen::vm(&image.with_file_name("no daemon"));
     let prompt = prompt.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut prompt = Guarded::spawn(prompt);
@@ -500,11 +501,11 @@ fn the_needs_that_this_host_lacks_are_shown_by_console_and_restorer() {
         assert_eq!(refused.status.code(), Some(124));
         assert!(text(&refused.stderr).contains("cannot be restored here"));
         assert!(text(&refused.stderr).contains(expected));
-        // From a pipe nothing is known before.
+        // An image from a pipe cannot be examined before the restore.
         let (reader, feeder) = fed(&image);
         let mut console = vm(Path::new("/dev/stdin"), &["image", "run"]);
         let refused = console.stdin(reader).output().unwrap();
-        // It holds the pipe's other end.
+        // The command holds the other end of the pipe.
         drop(console);
         feeder.join().unwrap();
         assert_eq!(refused.status.code(), Some(124));

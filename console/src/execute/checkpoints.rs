@@ -60,7 +60,7 @@ impl Console {
         Ok(code_of(!is_damaged))
     }
 
-    /// Asks each host, which has a store of its own, which of these checkpoints it has.
+    /// Requests from each host, which has a store of its own, which of these checkpoints it has.
     fn ask_stores(&mut self, rows: &mut [checkpoints::Row], verify: bool) -> anyhow::Result<()> {
         let mut apps: Vec<Tid> = rows.iter().map(|row| row.app).collect();
         apps.dedup();
@@ -75,7 +75,8 @@ impl Console {
     fn remove_named(&mut self, folder: &Folder, app: Tid) -> anyhow::Result<()> {
         let known = checkpoints::knows(folder, app);
         self.remove_checkpoints(folder, app)?;
-        // It is not known here whether other hosts or a bucket had any.
+        // This host does not know whether other hosts or a bucket had checkpoints of the
+        // application.
         if !known? && folder.host.is_none() && !bucket::has(folder) {
             bail!(checkpoints::none_of(folder, app));
         }
@@ -94,7 +95,8 @@ impl Console {
         }
         checkpoints::remove(folder, app)?;
         if tie.is_some() {
-            // What cannot be removed now is removed when the next checkpoint is copied.
+            // Checkpoints that cannot be removed now are removed when the next checkpoint is
+            // copied.
             let mirror = bucket::mirror(&folder.root, None);
             let gone = mirror.and_then(|mirror| Ok(mirror.map(|it| it.forget(app)).transpose()?));
             if let Err(error) = gone {

@@ -25,7 +25,7 @@ use vm_wire::{
     console::{Conf, SuspendedRow, TaskRow},
 };
 
-/// How long the end of a daemon that was told to end is awaited.
+/// How long the console waits for a daemon that was told to end.
 const END_TIME: Duration = Duration::from_secs(10);
 /// How long a reply for the completion at the prompt may take.
 const COMPLETION_TIME: Duration = Duration::from_millis(1500);
@@ -64,7 +64,7 @@ impl Console {
         &self.dir
     }
 
-    /// Where waits learn that the user interrupts them.
+    /// Reports to waits that the user interrupts them.
     pub(super) fn interrupt(&self) -> Rc<Interrupt> {
         self.interrupt.clone()
     }
@@ -125,7 +125,7 @@ impl Console {
         work: impl FnOnce(&mut Client, &Path, &mut Renderer) -> anyhow::Result<R>,
     ) -> anyhow::Result<R> {
         self.client()?;
-        // Connected in the line before.
+        // The line before has connected.
         let client = self.client.as_mut().ok_or(ClientError::Lost(None))?;
         work(client, &self.dir, &mut self.renderer)
     }

@@ -12,7 +12,7 @@ use crate::{
 use vm_wire::peer::DrainWay;
 
 impl Console {
-    /// Drains a host, and shows how many tasks are left while the end is awaited.
+    /// Drains a host, and shows how many tasks are left until the drain ends.
     pub(super) fn drain(&mut self, args: &DrainArgs) -> anyhow::Result<u8> {
         let host = args.host.as_str();
         let way = DrainWay {

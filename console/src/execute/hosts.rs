@@ -18,7 +18,7 @@ impl Console {
         Ok(code_of(ok))
     }
 
-    /// Takes hosts out of the machine, one after the other.
+    /// Removes hosts from the machine, one after the other.
     pub(super) fn delete(&mut self, names: &[String]) -> anyhow::Result<u8> {
         let conf = self.conf()?;
         let mut code = exit::DONE;

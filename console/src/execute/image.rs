@@ -65,7 +65,7 @@ impl Console {
         Ok(code_of(verdict.is_ok()))
     }
 
-    /// Becomes the process of an image; at the prompt, a console of its own does.
+    /// Becomes the process of an image. At the prompt, a separate console process becomes it.
     fn run_image(&mut self, file: &Path, roll_back: bool, maps: &[Map]) -> anyhow::Result<u8> {
         let maps = maps.to_vec();
         let how = How { roll_back, maps };

@@ -11,7 +11,7 @@ use crate::{
 use vm_wire::peer::MoveWay;
 
 impl Console {
-    /// Moves a task, and shows how far the move is while its end is awaited.
+    /// Moves a task, and shows the progress of the move until its end.
     pub(super) fn move_task(&mut self, args: &MoveArgs) -> anyhow::Result<u8> {
         let way = MoveWay {
             precopy: !args.no_precopy,

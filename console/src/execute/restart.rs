@@ -16,13 +16,14 @@ use vm_bucket::{Fetched, Mirror};
 use vm_store::{CheckpointId, Depth};
 use vm_wire::{Tid, checkpoint::Policy, task::FailKind};
 
-/// Which application is restarted from its checkpoints in a store, and how.
+/// An application that is to be restarted from its checkpoints in a store, and the options of the
+/// restart.
 pub(super) struct Stored {
     /// The application, its master's tid.
     pub app: Tid,
     /// The checkpoint; the last undamaged one if absent.
     pub from: Option<CheckpointId>,
-    /// Whether this console shows what the application writes, until its master ends.
+    /// Whether this console shows the output of the application until its master ends.
     pub attach: bool,
     /// Whether files that its tasks had open for writing are not rolled back.
     pub keep_files: bool,
@@ -110,8 +111,8 @@ impl Console {
         }
     }
 
-    /// Restarts an application from what the folder has. Attached, this takes a connection of its own,
-    /// as a run does.
+    /// Restarts an application from the checkpoints in the folder. An attached restart takes a
+    /// connection of its own, as a run does.
     fn restart_from(&mut self, stored: &Stored, from: Option<CheckpointId>) -> anyhow::Result<u8> {
         let conf = self.conf()?;
         let restart = stored.restart_from(from);
@@ -124,7 +125,7 @@ impl Console {
         self.done(&Event::Restarted(&report, &conf))
     }
 
-    /// Fetches the parts of a checkpoint that the folder lacks, and says which.
+    /// Fetches the parts of a checkpoint that the folder lacks, and reports them to the user.
     fn fetch(
         &mut self,
         mirror: &Mirror,

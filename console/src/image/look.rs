@@ -17,9 +17,9 @@ pub struct Report {
     pub summary: Summary,
     /// The needs of the process on a host.
     pub needs: Needs,
-    /// Why the process cannot be restored on this host; none if it can.
+    /// The reasons why the process cannot be restored on this host; none if it can.
     pub reasons: Vec<String>,
-    /// Where the image is damaged, as far as it was read.
+    /// The place of damage in the image, as far as the image was read.
     pub damage: Option<ImageError>,
 }
 
@@ -57,18 +57,18 @@ pub fn look(file: &Path, interrupt: &Interrupt) -> anyhow::Result<Report> {
     })
 }
 
-/// A whole image, and what restoring its process takes.
+/// The results of reading a whole image.
 #[derive(Debug)]
 pub struct Whole {
     /// Bytes of the image.
     pub bytes: u64,
     /// The needs of the process on a host.
     pub needs: Needs,
-    /// Why the process cannot be restored on this host; none if it can.
+    /// The reasons why the process cannot be restored on this host; none if it can.
     pub reasons: Vec<String>,
 }
 
-/// Reads a whole image. The inner error says where the image is damaged.
+/// Reads a whole image. The inner error names the place of damage.
 ///
 /// # Errors
 /// If the file cannot be opened or read.

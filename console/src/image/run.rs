@@ -1,4 +1,4 @@
-//! This process becomes the process of an image.
+//! Restores the process of an image: the console's process becomes it.
 
 use super::source::{failed, is_seekable, open, reader, reasons};
 use crate::{command::Map, exit, interrupt::Interrupt};
@@ -19,13 +19,14 @@ use vm_image::{Folders, RestoreOptions, inspect::Summary};
 /// How a process is restored.
 #[derive(Debug, Clone)]
 pub struct How {
-    /// Whether the files that it had open for writing are rolled back.
+    /// Whether the files that the process had open for writing are rolled back.
     pub roll_back: bool,
     /// Folders that take the place of others.
     pub maps: Vec<Map>,
 }
 
-/// Becomes the process of an image; returns only the reasons why that process cannot be restored here.
+/// Becomes the process of an image. Returns only if the process cannot be restored on this host,
+/// with the reasons.
 ///
 /// # Errors
 /// If the image is damaged or cannot be read; nothing was started.
@@ -57,8 +58,8 @@ pub fn run(file: &Path, how: &How, interrupt: &Interrupt) -> anyhow::Result<Vec<
     }
 }
 
-/// As [`run`], in a process of its own, which prints JSON if `json`, so that the prompt stays. Returns
-/// the exit code of that process.
+/// As [`run`], in a separate process, so that the prompt stays. The process prints JSON if `json`.
+/// Returns the exit code of that process.
 ///
 /// # Errors
 /// If no process can be started.
@@ -79,10 +80,10 @@ pub fn run_apart(file: &Path, how: &How, interrupt: &Interrupt, json: bool) -> a
     }
     console.arg("--").arg(file);
     if !io::stdin().is_terminal() {
-        // Standard input has commands.
+        // Standard input carries the console's commands.
         console.stdin(Stdio::null());
     }
-    // A signal of the terminal reaches both processes, and is meant for the other one.
+    // A signal of the terminal reaches both processes, and is meant for the restored one.
     let _phase = interrupt.relaying();
     let modes = tcgetattr(io::stdin()).ok();
     let status = console.status().context("cannot start a console for it")?;

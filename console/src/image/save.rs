@@ -28,7 +28,7 @@ pub struct Made {
 /// guessed and which only this user may read, because others may write to the folder.
 ///
 /// # Errors
-/// Why there is no image. A file of that name has not changed.
+/// The reason why there is no image. An existing file of that name is unchanged.
 pub fn save(pid: i32, file: &Path, modes: Modes, interrupt: &Interrupt) -> anyhow::Result<Made> {
     let _phase = interrupt.waiting();
     let name = file

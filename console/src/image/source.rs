@@ -1,4 +1,4 @@
-//! Files that are read as images: from a name or standard input, until the user interrupts.
+//! Opens and reads images, from a file or standard input, until the user interrupts.
 
 use crate::{failure::ClientError, interrupt::Interrupt};
 use anyhow::{Context as _, anyhow};
@@ -17,7 +17,7 @@ use vm_image::{
     inspect::{Host, check_files, compare},
 };
 
-/// Whether the file stands for standard input.
+/// Whether the name means standard input.
 pub fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
@@ -53,7 +53,7 @@ pub(super) fn failed(file: &Path, error: ImageError) -> anyhow::Error {
     }
 }
 
-/// Takes the interrupt of a user out of an error of reading.
+/// Separates an interrupt by the user from an error of reading.
 pub(super) fn not_interrupted(error: ImageError) -> Result<ImageError, ClientError> {
     match &error {
         ImageError::Io { source, .. }
@@ -67,7 +67,7 @@ pub(super) fn not_interrupted(error: ImageError) -> Result<ImageError, ClientErr
     }
 }
 
-/// A file that is read until the user interrupts it.
+/// A file whose reads fail once the user interrupts.
 pub(super) struct Watched<'a> {
     pub(super) file: &'a File,
     pub(super) interrupt: &'a Interrupt,
@@ -97,7 +97,7 @@ impl Seek for Watched<'_> {
     }
 }
 
-/// Why the process of an image cannot be restored on this host.
+/// The reasons why the process of an image cannot be restored on this host.
 pub(super) fn reasons(
     prefix: &Prefix,
     heads: &Heads,

@@ -1,4 +1,4 @@
-//! A daemon on this host, started because a command needs one.
+//! Starts a daemon on this host, for a command that needs one.
 
 use super::child_output::ChildOutput;
 use anyhow::{Context, bail};
@@ -8,10 +8,10 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Starts a daemon in the folder `dir`; returns when it answers there.
+/// Starts a daemon in the folder `dir`. Returns when the daemon replies there.
 ///
 /// # Errors
-/// When there is no `vmd`, or it did not start: with its own output.
+/// If there is no `vmd`, or it did not start; the error has its output.
 pub fn start_local(dir: &Path) -> anyhow::Result<()> {
     let vmd = find_vmd();
     let mut output = ChildOutput::new()?;

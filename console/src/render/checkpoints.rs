@@ -51,7 +51,7 @@ pub(super) fn suspended_json(machine: MachineId, app: Tid, report: &CheckpointRe
     value
 }
 
-/// What the reports of all checkpoints have in common.
+/// The fields that the reports of all checkpoints have in common.
 fn report_json(report: &CheckpointReport) -> Value {
     json!({
         "tasks": report.tasks,
@@ -62,7 +62,7 @@ fn report_json(report: &CheckpointReport) -> Value {
     })
 }
 
-/// How much was saved, and in which time.
+/// The number of bytes that were saved, and the time that this took.
 fn saved(report: &CheckpointReport) -> String {
     let (bytes, stored) = (report.bytes as f64 / 1e6, report.stored as f64 / 1e6);
     let stored = match report.stored == report.bytes {
@@ -110,7 +110,7 @@ pub(super) fn policy_json(machine: MachineId, tid: Tid, policy: Policy) -> Value
     })
 }
 
-/// How many checkpoints a policy keeps, and how they are written.
+/// The number of checkpoints that a policy keeps, and how their images are written.
 fn kept(policy: &Policy) -> String {
     let count = match policy.keep {
         0 => CHECKPOINTS_KEPT,
@@ -124,12 +124,12 @@ fn kept(policy: &Policy) -> String {
     format!("{count} are kept{packed}{stood}")
 }
 
-/// Where the tasks of a restarted application run.
+/// The hosts on which the tasks of a restarted application run.
 pub(super) fn restarted_text(machine: MachineId, report: &RestartReport, conf: &Conf) -> String {
     runs_again(machine, report, conf, "restarted")
 }
 
-/// Where the tasks of a resumed application run.
+/// The hosts on which the tasks of a resumed application run.
 pub(super) fn resumed_text(machine: MachineId, report: &RestartReport, conf: &Conf) -> String {
     runs_again(machine, report, conf, "resumed")
 }

@@ -11,9 +11,9 @@ use vm_image::{
     inspect::{FileKind, FileSummary, Needs, Summary, ThreadSummary},
 };
 
-/// Letters of a line, names of lines included.
+/// Width of a line, with the name of the line. Letters.
 const LINE: usize = 80;
-/// Letters of the names of lines.
+/// Width of the names of lines. Letters.
 const NAME: usize = 9;
 
 pub(super) fn made(made: &Made) -> String {
@@ -199,7 +199,7 @@ impl Page {
         self.0 += "\n";
     }
 
-    /// The lines that say what a host has to have.
+    /// The lines about the needs of the process on a host.
     fn needs(&mut self, needs: &Needs) {
         let basics = format!("{}, pages of {} bytes;", needs.arch, needs.page_bytes);
         let words = needs.states.iter().copied();
@@ -220,7 +220,7 @@ impl Page {
         }
     }
 
-    /// The lines that say whether the process can be restored on this host.
+    /// The lines about whether the process can be restored on this host.
     fn here(&mut self, reasons: &[String], is_damaged: bool) {
         let here = match (reasons, is_damaged) {
             ([], false) => "it can be restored",

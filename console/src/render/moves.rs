@@ -65,7 +65,7 @@ pub(super) fn moved_json(machine: MachineId, tid: Tid, report: &MoveReport, conf
     })
 }
 
-/// How much was sent or saved, and in which time.
+/// The number of bytes that were sent or saved, and the time that this took.
 fn amount(report: &MoveReport) -> String {
     let (bytes, total_us) = (report.bytes as f64, report.total_us as f64);
     format!("{:.1} MB in {:.1} ms", bytes / 1e6, total_us / 1e3)

@@ -190,7 +190,7 @@ fn base(row: &Row) -> String {
     })
 }
 
-/// The program, and how many images one lost disk would take; or the damage.
+/// The program and the number of images that would be lost with one disk, or else the damage.
 fn program(row: &Row) -> String {
     match &row.damaged {
         Some(why) => plain_name(&format!("damaged: {why}")),

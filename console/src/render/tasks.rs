@@ -1,4 +1,4 @@
-//! Tasks, and what is suspended.
+//! Tasks, and suspended applications and tasks.
 
 use super::{
     table::{align_right, lines, table},
@@ -88,7 +88,8 @@ fn tree(rows: &[TaskRow]) -> Vec<(String, &TaskRow)> {
             roots.push(row.tid);
         }
     }
-    // Rows to be shown, in reverse order: the task, its own branch, the branch of its children.
+    // The rows that are still to be shown, in reverse order: the task, its own branch, the branch
+    // of its children.
     let mut stack: Vec<(Tid, String, String)> = roots
         .into_iter()
         .rev()

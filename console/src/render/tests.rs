@@ -1,4 +1,4 @@
-//! A sample machine, shown in both ways.
+//! A sample machine, shown to people and to programs.
 
 mod checkpoints;
 mod hosts;

@@ -1,4 +1,4 @@
-//! Names, times and amounts, as several subjects show them.
+//! Names, times and amounts in the form that several subjects share.
 
 use std::borrow::Cow;
 use vm_wire::{
@@ -6,7 +6,7 @@ use vm_wire::{
     console::SuspendedRow,
 };
 
-/// Shown for a value that is not known.
+/// Text for a value that is not known.
 pub(super) const UNKNOWN: &str = "-";
 
 /// A text without control characters, which could control a terminal: one in the name of a program,

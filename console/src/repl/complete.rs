@@ -12,7 +12,7 @@ use rustyline::{
 };
 use std::{cell::RefCell, rc::Rc};
 
-/// What the word under the cursor can be.
+/// The kinds of word that the word under the cursor can be.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Wanted {
     /// One of these.
@@ -25,7 +25,7 @@ enum Wanted {
     Signal,
     /// A file.
     File,
-    /// Not known.
+    /// Unknown.
     Anything,
 }
 
@@ -54,7 +54,7 @@ pub struct Completer {
 }
 
 impl Completer {
-    /// Completes with names that the daemon of `console` knows.
+    /// A completer that requests names from the daemon of `console`.
     pub fn new(console: Rc<RefCell<Console>>) -> Self {
         Completer {
             console,
@@ -113,7 +113,7 @@ fn names(command: &clap::Command) -> Vec<String> {
         .collect()
 }
 
-/// What can be at the end of `line`, whose last word may be unfinished.
+/// The kind of word at the end of `line`, whose last word may be unfinished.
 fn wanted(line: &str) -> Wanted {
     let mut grammar = Line::command();
     grammar.build();

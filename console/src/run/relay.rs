@@ -1,4 +1,4 @@
-//! The relay between this console and a master: its input and output, its signals, its stops.
+//! The relay between this console and a master: input and output, signals, stops.
 //!
 //! The relay never blocks on the daemon. Standard input is read only while little of it waits to be
 //! sent, so a program that reads slowly stops the writer of its input, not the console. The daemon
@@ -77,7 +77,7 @@ pub(super) struct Relay<'a> {
 enum Stopping {
     /// Both run.
     No,
-    /// The console got a stop signal, and waits until the master is stopped; at most until then.
+    /// The console got a stop signal. It waits for the stop of the master, at most until this time.
     Asked(Instant),
     /// The master is stopped, and the console's whole job got a stop signal.
     Told,
@@ -117,7 +117,8 @@ impl<'a> Relay<'a> {
         Ok(relay)
     }
 
-    /// Relays until the master has ended; returns how.
+    /// Relays until the master has ended. Returns the master's status; none if the application runs
+    /// on.
     pub(super) fn relay(&mut self, renderer: &mut Renderer) -> anyhow::Result<Option<ExitStatus>> {
         renderer.show(&Event::RunStarted(self.master))?;
         loop {

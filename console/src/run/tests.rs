@@ -1,4 +1,4 @@
-//! A console against a daemon that says what the test wants.
+//! A run against a fake daemon, whose replies the test chooses.
 
 use super::*;
 use crate::{
@@ -44,7 +44,7 @@ fn output(tid: Tid, stream: u8, bytes: &[u8]) -> Frame {
     .frame()
 }
 
-/// Runs against `script`; the result, and what was shown as output and as error.
+/// Runs against `script`. Returns the result, and the text on standard output and standard error.
 fn run_against(
     audience: Audience,
     input: Option<&[u8]>,
@@ -122,7 +122,7 @@ fn a_signal_goes_behind_the_input_if_no_connection_can_be_had() {
     let none = |_, _| Err(Failed::new(FailKind::Limit, "too many consoles").into());
     let (result, ..) = run_with(Audience::People, None, &none, |mut daemon| {
         started(&mut daemon);
-        // The console sends this once it handles signals.
+        // The console sends this frame once it handles signals.
         let input: Input = daemon.read();
         assert!(input.bytes.is_empty());
         kill_process(getpid(), Signal::USR2).unwrap();
@@ -158,7 +158,7 @@ fn the_end_is_seen_even_if_input_can_no_longer_be_sent() {
     let (result, ..) = run_against(Audience::People, Some(&[7; 100_000]), |mut daemon| {
         started(&mut daemon);
         let status = Some(ExitStatus::Code(0));
-        // Most of the input is never read.
+        // The daemon does not read most of the input.
         daemon.send(&RunEnd { status }.frame());
     });
     assert_eq!(result.unwrap(), 0);

@@ -1,9 +1,9 @@
-//! A daemon that says what a test wants it to say.
+//! A fake daemon, whose replies a test chooses.
 //!
 //! Used by the unit tests over a socket pair, and by the tests of the whole program over a socket
 //! in a folder of their own.
 
-// Each of the two test programs uses a part of it.
+// Each of the two test programs uses a part of this module.
 #![allow(dead_code)]
 
 use std::{
@@ -19,7 +19,7 @@ use vm_wire::{
     place, version,
 };
 
-/// No wait of a test lasts longer.
+/// Bound on every wait of a test.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// The fake daemon's machine.
@@ -79,7 +79,7 @@ impl FakeDaemon {
         )
     }
 
-    /// Answers the question for the version, which comes first.
+    /// Replies to the request for the version, which comes first.
     pub fn greet(&mut self) {
         let (number, request) = self.request();
         assert!(matches!(request, Request::Version(_)));
@@ -94,7 +94,7 @@ impl FakeDaemon {
         );
     }
 
-    /// Answers the next request, which it returns.
+    /// Replies to the next request, and returns the request.
     pub fn answer_next(&mut self, answer: &Answer) -> Request {
         let (number, request) = self.request();
         self.answer(number, answer);
@@ -116,8 +116,8 @@ impl FakeDaemon {
     }
 }
 
-/// A socket pair; `script` plays the daemon at one end. Join the thread to see whether it was
-/// content.
+/// A socket pair. `script` plays the daemon at one end. Joining the thread shows whether the script
+/// has failed.
 pub fn pair(script: impl FnOnce(FakeDaemon) + Send + 'static) -> (UnixStream, JoinHandle<()>) {
     let (ours, theirs) = UnixStream::pair().expect("a socket pair");
     let daemon = thread::spawn(move || script(FakeDaemon::new(theirs)));

@@ -1,4 +1,5 @@
-//! `vm image save`: a running process saves itself, or it is said why not, and it runs on.
+//! `vm image save`: a running process saves itself; or the reason is reported, and the process runs
+//! on.
 
 use crate::{
     built, json,
@@ -23,7 +24,7 @@ fn compiled(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     output.status.success().then_some(program)
 }
 
-/// Starts it, and waits until it is ready.
+/// Starts the program, and waits until it is ready.
 fn started(program: &Path, what: &str, is_preloaded: bool) -> Guarded {
     let mut command = Command::new(program);
     if is_preloaded {
@@ -56,7 +57,7 @@ fn program() -> (TempDir, PathBuf) {
     (folder, program)
 }
 
-/// All that is in the folder besides.
+/// The other files in the folder.
 fn others(folder: &Path) -> Vec<String> {
     let names = fs::read_dir(folder).expect("a folder").map(|entry| {
         let entry = entry.expect("a file");
@@ -69,7 +70,7 @@ fn others(folder: &Path) -> Vec<String> {
 fn a_process_that_was_started_with_the_library_is_saved() {
     let (folder, program) = program();
     let image = folder.path().join("image");
-    // Signals that it blocks by the C library stay open for this.
+    // The C library leaves the signal open, even if the program blocks all signals.
     for (words, what) in [
         (&["--rounds"][..], ""),
         (&["--forked", "--carry"], "blocks"),
@@ -96,7 +97,8 @@ fn a_process_that_was_started_with_the_library_is_saved() {
     assert!(running.wait().success());
 }
 
-/// Why it is not saved. It runs on, and the image that was there is as it was.
+/// Tries to save the process. Returns the reason of the refusal. The process runs on, and the
+/// existing image is unchanged.
 fn refused(folder: &Path, running: &mut Guarded) -> String {
     fs::write(folder.join("image"), "an earlier one").expect("room");
     let saved = save(folder, &[], running.0.id());

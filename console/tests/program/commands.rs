@@ -1,4 +1,4 @@
-//! Errors, help, and what a command shows of several tasks.
+//! Errors, help, and the output of commands on several tasks.
 
 use super::*;
 use crate::screen::Guarded;

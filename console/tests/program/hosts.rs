@@ -38,7 +38,7 @@ fn a_drain_requests_its_progress_until_its_reply_comes() {
                 Request::Drain("alpha".to_owned(), DrainWay::default())
             );
             assert_eq!(daemon.answer_next(&Answer::Conf(conf())), Request::Conf);
-            // The answer comes before the one to the question of how far it is.
+            // The reply comes before the reply to the request for the progress.
             let (progress, request) = daemon.request();
             assert_eq!(request, Request::Conf);
             let no = Failed::new(FailKind::Refused, "it has no way back");
@@ -72,7 +72,7 @@ fn a_drain_requests_its_progress_until_its_reply_comes() {
     }
 }
 
-/// Of two hosts of one name, the one that is gone has no tasks.
+/// Of two hosts with one name, the one that has gone has no tasks.
 #[test]
 fn on_a_terminal_a_drain_shows_the_tasks_of_the_host_that_is_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn a_host_given_by_number_is_shown_by_name() {
     let output = against(&["delete", "h1"], |mut daemon| {
         daemon.answer_next(&Answer::Conf(conf()));
         let request = daemon.answer_next(&Answer::Done);
-        // It is the one that was asked, whose end is awaited.
+        // The console is connected to the removed host, so it waits for the end of the daemon.
         assert_eq!(request, Request::Delete("h1".to_owned()));
     });
     assert_eq!(output.status.code(), Some(0));
@@ -145,7 +145,7 @@ fn add_hands_the_secret_to_the_launcher_and_waits_for_the_host() {
         assert_eq!(request, Request::AwaitHost("beta".to_owned()));
         assert!(daemon.frame().is_none());
     });
-    // The host is there while its launcher still works, which must not be cut short.
+    // The host has joined while its launcher still works; the console must not end the launcher.
     let launcher =
         "sh -c 'read secret; sleep 0.2; echo $secret $* > $0' {said} {host} {name} {join}"
             .replace("{said}", said.to_str().unwrap());

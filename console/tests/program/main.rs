@@ -1,4 +1,4 @@
-//! The whole program `vm`, against a daemon that says what the test wants.
+//! The whole program `vm`, against a fake daemon.
 
 mod commands;
 #[path = "../fake/mod.rs"]
@@ -18,7 +18,7 @@ use vm_wire::{
     console::{Conf, HostRow, HostState, TaskRow},
 };
 
-/// Runs `vm` with these words against `script`, which answers one connection.
+/// Runs `vm` with these words against `script`, which serves one connection.
 fn against(words: &[&str], script: impl FnMut(FakeDaemon) + Send + 'static) -> Output {
     let dir = tempfile::tempdir().unwrap();
     let mut script = script;

@@ -44,7 +44,7 @@ fn the_prompt_completes_from_grammar_and_machine_and_survives_errors() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = fake::listen(dir.path(), 1, |_, mut daemon| {
         daemon.greet();
-        // The tab after `check t1.` asks for the tasks.
+        // The tab after `check t1.` makes the console request the tasks.
         let request = daemon.answer_next(&Answer::Ps(vec![row(tid(1, 7))]));
         assert_eq!(request, Request::Ps(None));
         let request = daemon.answer_next(&Answer::Check(Vec::new()));
@@ -56,7 +56,8 @@ fn the_prompt_completes_from_grammar_and_machine_and_survives_errors() {
         ("", "vm> "),
         ("frobnicate\r", "unrecognized subcommand"),
         ("", "vm> "),
-        // As far as all commands go that begin so; then, of one alone, with the blank.
+        // The word is completed as far as all commands that begin so agree; for a single one, with
+        // the blank.
         ("che\t", "check"),
         ("p\t", "checkp"),
         ("\u{15}mo\t", "move "),

@@ -14,8 +14,8 @@ use vm_wire::{
     console::{Answer, Input, Output, Request, RunEnd, WindowSize},
 };
 
-/// A fake machine in which one program is run: the first connection only asks whether there is a
-/// daemon, the second is the run's.
+/// A fake machine in which one program is run. The first connection only checks whether there is a
+/// daemon; the second is the run's.
 fn running(
     dir: &TempDir,
     mut script: impl FnMut(FakeDaemon, Request) + Send + 'static,
@@ -46,7 +46,7 @@ fn output(tid: Tid, bytes: &[u8]) -> Frame {
 }
 
 /// As [`running`], but after `begin` the run's connection is not read any more, and the master ends
-/// by the signal that the console asks for on a third connection.
+/// by the signal that the console sends over a third connection.
 fn signalled(
     dir: &TempDir,
     mut begin: impl FnMut(&mut FakeDaemon, Request) + Send + 'static,
@@ -107,7 +107,7 @@ fn a_signal_to_the_console_reaches_the_program_and_its_end_is_the_consoles() {
 #[test]
 fn a_program_that_does_not_read_its_input_still_gets_signals() {
     let dir = tempfile::tempdir().unwrap();
-    // As a daemon whose program reads nothing, this one reads nothing of what is typed.
+    // Like a daemon whose program reads nothing, this daemon reads no input.
     let daemon = signalled(&dir, |_, _| {});
     let mut console = Guarded::spawn(
         vm(dir.path())
@@ -128,7 +128,7 @@ fn a_run_whose_reader_stops_ends_as_a_local_program_would() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = running(&dir, |mut daemon, _| {
         daemon.send(&output(tid(1, 7), b"nobody reads this\n"));
-        // The daemon sees the console go; it will send the master SIGHUP.
+        // The daemon sees the connection close; a real daemon then sends the master SIGHUP.
         while daemon.frame().is_some() {}
     });
     let (reader, writer) = std::io::pipe().unwrap();

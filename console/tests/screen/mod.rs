@@ -1,6 +1,6 @@
-//! The program `vm` as a test starts it: by itself, or at a terminal where a person types.
+//! The program `vm` as a test starts it: alone, or at a terminal with simulated keys.
 
-// Each of the two test programs uses a part of it.
+// Each of the two test programs uses a part of this module.
 #![allow(dead_code)]
 
 use rustix::{
@@ -17,7 +17,7 @@ use std::{
     process::{Child, Command, ExitStatus, Stdio},
 };
 
-/// No wait for a terminal lasts longer.
+/// Bound on every wait for a terminal.
 const LIMIT: Timespec = Timespec {
     tv_sec: 30,
     tv_nsec: 0,
@@ -34,17 +34,17 @@ pub fn vm(dir: &Path) -> Command {
 pub struct Guarded(pub Child);
 
 impl Guarded {
-    /// Starts it.
+    /// Starts the command.
     pub fn spawn(command: &mut Command) -> Self {
         Guarded(command.spawn().expect("the console starts"))
     }
 
-    /// Sends it a signal.
+    /// Sends the child a signal.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("it runs");
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the child.
     pub fn wait(&mut self) -> ExitStatus {
         self.0.wait().expect("a child of ours")
     }
@@ -57,12 +57,12 @@ impl Drop for Guarded {
     }
 }
 
-/// What was written, which has to be text.
+/// The bytes as text.
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A terminal: our end, and one to give to a child.
+/// A terminal: the test's end, and an end for a child.
 pub fn terminal() -> (OwnedFd, File) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
@@ -83,14 +83,14 @@ pub fn terminal() -> (OwnedFd, File) {
     (ours, theirs)
 }
 
-/// What a person does at a terminal: types, and waits until something is shown.
+/// The person at a terminal: types, and waits for output.
 pub struct Screen {
     terminal: File,
     unread: Vec<u8>,
 }
 
 impl Screen {
-    /// The person at our end.
+    /// A person at the test's end of the terminal.
     pub fn new(terminal: OwnedFd) -> Self {
         Screen {
             terminal: terminal.into(),
@@ -98,12 +98,12 @@ impl Screen {
         }
     }
 
-    /// Types.
+    /// Types keys.
     pub fn type_keys(&mut self, keys: &str) {
         self.terminal.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until this is shown.
+    /// Waits until the text is shown.
     pub fn wait_for(&mut self, shown: &str) {
         loop {
             let found = self

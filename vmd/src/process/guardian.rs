@@ -1,12 +1,12 @@
 //! The guardian: a small process that outlives its daemon for a moment and ends the processes that
 //! the daemon left.
 //!
-//! A daemon that ends in order also ends all its descendants: tasks by their parent-death signal,
-//! the processes that tasks have started by the daemon itself. The death of a killed daemon ends
-//! only the tasks, because the signal is not inherited. The children of the tasks would go on and
-//! write to files beside those of a successor. So each daemon starts a guardian, in a session of
-//! its own, and reports to it which processes are tasks. The end of the pipe between the two means
-//! the end of the daemon. Then the guardian kills
+//! A daemon that ends in order also ends all its descendants: the parent-death signal ends the
+//! tasks, and the daemon itself ends the processes that tasks have started. The death of a killed
+//! daemon ends only the tasks, because the signal is not inherited. The children of the tasks would
+//! go on, and would write at the same time as the tasks of a successor. So each daemon starts a
+//! guardian, in a session of its own, and reports to it which processes are tasks. The end of the
+//! pipe between the two means the end of the daemon. Then the guardian kills
 //! - all processes of the sessions of those tasks: each task leads one,
 //! - all processes whose parent is one of these, as long as the parent exists,
 //! - all processes that have the token of one of those tasks in their environment: they began a

@@ -1,4 +1,4 @@
-//! The machine, its hosts, and what has no other place.
+//! The machine, its hosts, and releases.
 
 use super::*;
 use crate::ask::DaemonFacts;

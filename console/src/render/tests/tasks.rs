@@ -1,4 +1,4 @@
-//! Tasks, and what is suspended.
+//! Tasks, and suspended applications and tasks.
 
 use super::*;
 use vm_wire::{
