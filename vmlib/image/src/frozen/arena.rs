@@ -1,6 +1,6 @@
-//! Memory for a save: reserved once, by the kernel, given out by counting up, all taken back at
-//! the next save. It needs no lock and no allocator, and being ordinary memory of the process it is
-//! in the image: what was put here is there when the process resumes elsewhere.
+//! Memory for a save: reserved once, given out by counting up, and taken back as a whole at the
+//! next save. It needs no lock and no allocator. As ordinary memory of the process it is in the
+//! image, so what a save has put here is there in the restored process.
 
 use crate::{
     frozen::fault::{Outcome, Step as _, refuse},
@@ -11,21 +11,21 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Bytes that are reserved. Only what is used becomes memory.
+/// Reserved bytes. Only used pages take memory.
 const ARENA_BYTES: usize = 256 << 20;
-/// All that is given out is aligned so.
+/// The alignment of everything that is given out. Bytes.
 const ALIGN: usize = 64;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Above it all is zeros.
+/// Offset from which on all bytes are zero.
 static HIGH: AtomicUsize = AtomicUsize::new(0);
 
-/// Tests that use this memory run one after the other.
+/// Held by tests that use the arena, because there is one arena.
 #[cfg(test)]
 pub static ONE_TEST: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-/// Takes everything back; reserves the memory if there is none.
+/// Takes everything back. Reserves the memory first if it is not reserved yet.
 pub fn reset() -> Outcome<()> {
     if BASE.load(Relaxed) == 0 {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
@@ -33,18 +33,18 @@ pub fn reset() -> Outcome<()> {
         let base = sys::map(0, ARENA_BYTES, prot, flags).step("reserving memory for the save")?;
         BASE.store(base, Relaxed);
     }
-    // SAFETY: the last save is over.
+    // SAFETY: the last save has ended.
     unsafe { discard(0) };
     Ok(())
 }
 
-/// Takes back what was given out since `mark`, and gives the memory back to the system.
+/// Takes back everything that was given out since `mark`, and returns the memory to the system.
 ///
 /// # Safety
 /// Nothing uses the memory any more.
 pub unsafe fn discard(mark: usize) {
     let (base, from) = (BASE.load(Relaxed), mark.next_multiple_of(4096));
-    // SAFETY: nobody uses that part.
+    // SAFETY: no code uses that part.
     unsafe {
         let advice = libc::MADV_DONTNEED as usize;
         sys::call3(sys::nr::MADVISE, base + from, ARENA_BYTES - from, advice)
@@ -53,18 +53,18 @@ pub unsafe fn discard(mark: usize) {
     HIGH.store(from, Relaxed);
 }
 
-/// Where the memory is.
+/// The addresses of the arena.
 pub fn range() -> std::ops::Range<usize> {
     let base = BASE.load(Relaxed);
     base..base + ARENA_BYTES
 }
 
-/// How much is given out, to come back to with [`release`].
+/// The number of bytes given out, for [`release`] and [`discard`].
 pub fn mark() -> usize {
     USED.load(Relaxed)
 }
 
-/// Takes back what was given out since `mark`.
+/// Takes back everything that was given out since `mark`.
 ///
 /// # Safety
 /// Nothing uses the memory any more.
@@ -72,11 +72,10 @@ pub unsafe fn release(mark: usize) {
     USED.store(mark, Relaxed);
 }
 
-/// Zeroed records.
+/// Gives out `count` zeroed records, which live until the next [`reset`].
 ///
 /// # Safety
-/// All zeros must be a value of `T`, and the records are used by one thread at a time. They live
-/// until the next [`reset`].
+/// All zeros must be a value of `T`, and one thread at a time uses the records.
 pub unsafe fn take<T: Copy>(count: usize) -> Outcome<&'static mut [T]> {
     let bytes = (count * size_of::<T>()).next_multiple_of(ALIGN);
     let at = USED.load(Relaxed);
@@ -89,17 +88,17 @@ pub unsafe fn take<T: Copy>(count: usize) -> Outcome<&'static mut [T]> {
         .fetch_max(at + bytes, Relaxed)
         .saturating_sub(at)
         .min(bytes);
-    // SAFETY: reserved, aligned, given to nobody else; the caller says that zeros are values.
+    // SAFETY: reserved, aligned, and given out once; the caller promises that zeros are a value.
     unsafe {
         ptr::write_bytes(start.cast::<u8>(), 0, dirty);
         Ok(std::slice::from_raw_parts_mut(start, count))
     }
 }
 
-/// Bytes at the place that was just released, with what is in them.
+/// Gives out bytes at the place that was just released, with their content.
 ///
 /// # Safety
-/// They were taken before, and nobody uses them.
+/// The bytes were given out before, and no code uses them.
 pub unsafe fn take_again(len: usize) -> Outcome<&'static mut [u8]> {
     let at = USED.load(Relaxed);
     USED.store((at + len).next_multiple_of(ALIGN), Relaxed);
@@ -107,14 +106,14 @@ pub unsafe fn take_again(len: usize) -> Outcome<&'static mut [u8]> {
     Ok(unsafe { std::slice::from_raw_parts_mut((BASE.load(Relaxed) + at) as *mut u8, len) })
 }
 
-/// A list that is filled one by one, up to a limit.
+/// A list with a limit.
 pub struct List<T: 'static> {
     room: &'static mut [T],
     len: usize,
 }
 
 impl<T: Copy> List<T> {
-    /// An empty list with room for `max`.
+    /// An empty list with room for `max` entries.
     ///
     /// # Safety
     /// As for [`take`].
@@ -124,7 +123,7 @@ impl<T: Copy> List<T> {
         Ok(List { room, len: 0 })
     }
 
-    /// Adds one; `what` names the list in the error.
+    /// Adds an entry; `what` names the entries in the error.
     pub fn push(&mut self, value: T, what: &str) -> Outcome<()> {
         let Some(place) = self.room.get_mut(self.len) else {
             return refuse!("more than {} {what}", self.room.len());
@@ -134,30 +133,30 @@ impl<T: Copy> List<T> {
         Ok(())
     }
 
-    /// What is in it.
+    /// The entries.
     pub fn all(&self) -> &[T] {
         &self.room[..self.len]
     }
 
-    /// What is in it.
+    /// The entries.
     pub fn all_mut(&mut self) -> &mut [T] {
         &mut self.room[..self.len]
     }
 
-    /// What is in it, for as long as the memory lives.
+    /// The entries, which live until the next [`reset`].
     pub fn into_static(self) -> &'static mut [T] {
         &mut self.room[..self.len]
     }
 }
 
 impl List<[u64; 2]> {
-    /// Puts the ranges from `first` on in order, and those that overlap or touch together.
+    /// Sorts the ranges from index `first` on, and joins those that overlap or touch.
     pub fn join(&mut self, first: usize) {
         self.merge(first, true);
     }
 
-    /// Adds a range to a list in order. Those that overlap are put together; what only touches
-    /// stays apart, for it may be of another mapping.
+    /// Adds a range to a sorted list, and joins ranges that overlap. Ranges that only touch stay
+    /// separate, because they may be of different mappings.
     pub fn insert(&mut self, range: [u64; 2], what: &str) -> Outcome<()> {
         self.push(range, what)?;
         self.merge(0, false);
@@ -182,7 +181,7 @@ impl List<[u64; 2]> {
 }
 
 impl List<u8> {
-    /// Adds bytes.
+    /// Adds bytes; `what` names the list in the error.
     pub fn extend(&mut self, bytes: &[u8], what: &str) -> Outcome<()> {
         let Some(room) = self.room[self.len..].get_mut(..bytes.len()) else {
             return refuse!("more than {} bytes of {what}", self.room.len());

@@ -1,9 +1,9 @@
-//! What went wrong, without an allocator: made in a signal handler, told to people later.
+//! Errors without an allocator: made in a signal handler, and reported later.
 
 use crate::raw::sys::Errno;
 use std::{fmt, fmt::Write as _};
 
-/// Bytes of a message; the rest is cut off.
+/// Bytes of a message; longer messages are cut off.
 const TEXT_MAX: usize = 400;
 
 /// A short text that needs no allocator.
@@ -15,19 +15,19 @@ pub struct Text {
 }
 
 impl Text {
-    /// From the arguments of a format.
+    /// Formats a text; the part beyond the limit is cut off.
     pub fn of(arguments: fmt::Arguments<'_>) -> Self {
         let mut text = Text {
             bytes: [0; TEXT_MAX],
             len: 0,
             passes: false,
         };
-        // It never fails: what does not fit is cut off.
+        // Writing never fails: the part that does not fit is cut off.
         let _ = text.write_fmt(arguments);
         text
     }
 
-    /// The same, as a reason that passes by itself.
+    /// Marks the text as a temporary reason.
     pub(crate) fn that_passes(self) -> Self {
         Text {
             passes: true,
@@ -35,16 +35,16 @@ impl Text {
         }
     }
 
-    /// Whether it is a reason that passes by itself: a save that is tried again may come to be.
+    /// Whether the reason is temporary: the same save may succeed later.
     pub fn passes(&self) -> bool {
         self.passes
     }
 
-    /// As text.
+    /// The text as UTF-8, cut at a character.
     pub fn as_str(&self) -> &str {
         match std::str::from_utf8(&self.bytes[..self.len]) {
             Ok(text) => text,
-            // Cut within a character.
+            // The text was cut within a character.
             Err(error) => {
                 std::str::from_utf8(&self.bytes[..error.valid_up_to()]).unwrap_or_default()
             }
@@ -68,17 +68,17 @@ impl fmt::Debug for Text {
     }
 }
 
-/// Why a save did not come to be.
+/// Why a save failed.
 #[derive(Debug, Clone, Copy)]
 pub enum Fault {
-    /// The process has something that cannot be saved.
+    /// The process has state that cannot be saved.
     Refused(Text),
-    /// A step that should work did not.
+    /// A system call of a step failed.
     Failed(Text, Errno),
 }
 
 impl Fault {
-    /// All of it, in one line.
+    /// Step and cause in one line.
     pub fn text(&self) -> Text {
         match self {
             Fault::Refused(text) => *text,
@@ -90,10 +90,10 @@ impl Fault {
     }
 }
 
-/// What a step came to.
+/// The result of a step.
 pub type Outcome<T> = Result<T, Fault>;
 
-/// A refusal, with its text as for `format!`.
+/// Returns a refusal, with a text as for `format!`.
 macro_rules! refuse {
     ($($text:tt)*) => {
         Err($crate::frozen::fault::Fault::Refused($crate::frozen::fault::Text::of(format_args!($($text)*))))
@@ -101,7 +101,7 @@ macro_rules! refuse {
 }
 pub(crate) use refuse;
 
-/// A refusal for a reason that passes by itself.
+/// Returns a refusal for a temporary reason.
 macro_rules! refuse_now {
     ($($text:tt)*) => {{
         let text = $crate::frozen::fault::Text::of(format_args!($($text)*));
@@ -110,9 +110,9 @@ macro_rules! refuse_now {
 }
 pub(crate) use refuse_now;
 
-/// Says which step failed.
+/// Adds the step to the error of a system call.
 pub trait Step<T> {
-    /// The step, for people.
+    /// `what` names the step for the user.
     fn step(self, what: &str) -> Outcome<T>;
 }
 
@@ -122,7 +122,7 @@ impl<T> Step<T> for Result<T, Errno> {
     }
 }
 
-/// Bytes of a path or name, to be shown.
+/// A path or name for display; bytes that are not UTF-8 are replaced by U+FFFD.
 pub struct Shown<'a>(pub &'a [u8]);
 
 impl fmt::Display for Shown<'_> {

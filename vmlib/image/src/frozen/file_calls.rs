@@ -8,12 +8,12 @@ use crate::{
     raw::sys::{self, Errno, nr},
 };
 
-/// Looks at an open file.
+/// The state of an open file, with a step for the error.
 pub fn status(fd: i32) -> Outcome<libc::stat> {
     stat(fd).step("looking at an open file")
 }
 
-/// What the kernel tells of a descriptor.
+/// The state of an open file.
 pub fn stat(fd: i32) -> sys::Result<libc::stat> {
     // SAFETY: zeros are a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
@@ -22,7 +22,7 @@ pub fn stat(fd: i32) -> sys::Result<libc::stat> {
     sys::check(value).map(|_| stat)
 }
 
-/// What the kernel tells of a path, which is not ended by NUL.
+/// The state of the file at a path, which is not ended by NUL.
 pub fn stat_path(path: &[u8]) -> sys::Result<libc::stat> {
     const STAT: usize = 4;
     let mut ended = [0u8; libc::PATH_MAX as usize + 1];
@@ -32,13 +32,13 @@ pub fn stat_path(path: &[u8]) -> sys::Result<libc::stat> {
     place.copy_from_slice(path);
     // SAFETY: zeros are a value.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the path is ended by NUL, and the kernel writes what it tells.
+    // SAFETY: the path is ended by NUL, and the kernel writes the state.
     let value = unsafe { sys::call2(STAT, ended.as_ptr() as usize, &raw mut stat as usize) };
     sys::check(value).map(|_| stat)
 }
 
 pub fn seek(fd: i32, at: u64, whence: i32) -> sys::Result<u64> {
-    // SAFETY: it moves the position of a file that nobody else reads.
+    // SAFETY: the call moves the position of a file that no other code reads.
     let value = unsafe { sys::call3(nr::LSEEK, fd as usize, at as usize, whence as usize) };
     sys::check(value).map(|at| at as u64)
 }
@@ -60,9 +60,9 @@ pub fn read_at(fd: i32, at: u64, buffer: &mut [u8]) -> sys::Result<usize> {
     Ok(len)
 }
 
-/// Cuts a file, or makes it longer by a hole.
+/// Truncates a file, or extends it by a hole.
 pub fn set_len(fd: i32, size: u64) -> sys::Result<()> {
-    // SAFETY: it changes the length of a file.
+    // SAFETY: the call changes the length of a file.
     sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd as usize, size as usize) }).map(|_| ())
 }
 
@@ -82,25 +82,25 @@ pub fn write_at(fd: i32, at: u64, bytes: &[u8]) -> sys::Result<()> {
     Ok(())
 }
 
-/// Reads or sets flags.
+/// Reads or sets flags of a descriptor.
 pub fn control(fd: i32, command: i32, argument: usize) -> sys::Result<usize> {
     // SAFETY: only commands that read or set flags are used.
     sys::check(unsafe { sys::call3(nr::FCNTL, fd as usize, command as usize, argument) })
 }
 
 pub fn position(fd: i32) -> u64 {
-    // SAFETY: it moves nothing.
+    // SAFETY: the call moves nothing.
     let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
     u64::try_from(at).unwrap_or(0)
 }
 
 /// Sets the position of a file, if it has one.
 pub fn set_position(fd: i32, offset: u64) {
-    // SAFETY: it sets the position.
+    // SAFETY: the call sets the position.
     unsafe { sys::call3(nr::LSEEK, fd as usize, offset as usize, 0) };
 }
 
-/// The process and user at the other end of a UNIX socket; process 0: it is outside of this pid
+/// The process and user at the other end of a UNIX socket. Process 0: it is outside of this pid
 /// namespace.
 pub fn peer(socket: i32) -> sys::Result<libc::ucred> {
     let mut peer = libc::ucred {

@@ -1,8 +1,10 @@
-//! Functions of the C library that this library puts itself before.
+//! Functions of the C library that this library interposes: it defines functions of the same names,
+//! which call the C library's.
 //!
-//! Libraries start helper threads that block all signals; the one that stops threads must stay
-//! open in them. So it is left out of every mask, as the C library does with its own two signals;
-//! and so is the one that asks a program for a save ([`crate::trigger::handler`]), where it does.
+//! The functions here change signal masks. Libraries start helper threads that block all signals,
+//! but the signal that stops threads must not be blocked. So it is left out of every mask, as the C
+//! library does with its own two signals. The trigger ([`crate::trigger::handler`]) is left out,
+//! too, in programs that handle it.
 
 use crate::{frozen::signal, raw::sys};
 use std::{
@@ -10,15 +12,16 @@ use std::{
     sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Signals that nobody blocks: the one that stops threads, and the C library's own (cancellation
-/// and the change of user).
+/// Signals that are never blocked: the one that stops threads, and the C library's own two
+/// (cancellation and the change of user).
 const OPEN: u64 = signal::bit(signal::SIGNAL) | signal::bit(32) | signal::bit(33);
 
 static USED: AtomicBool = AtomicBool::new(false);
-/// Those besides that nobody blocks from now on.
+/// Further signals that are not blocked from now on.
 static KEPT_OPEN: AtomicU64 = AtomicU64::new(0);
 
-/// From now on nobody blocks this signal by the C library's functions; this thread has it open.
+/// From now on the interposed functions leave this signal out of every mask. Unblocks it in this
+/// thread.
 pub fn keep_open(signal: i32) {
     KEPT_OPEN.fetch_or(signal::bit(signal), Relaxed);
     signal::mask(libc::SIG_UNBLOCK, signal::bit(signal));
@@ -26,7 +29,8 @@ pub fn keep_open(signal: i32) {
 
 fn change(how: i32, set: *const u64, old: *mut u64) -> i32 {
     USED.store(true, Relaxed);
-    // SAFETY: the caller gives sets or null; the kernel's are the first 64 bits of the C library's.
+    // SAFETY: the caller passes sets or null; the kernel's set is the first 64 bits of the C
+    // library's.
     let wanted = unsafe { set.as_ref() }.map(|set| match how {
         libc::SIG_BLOCK | libc::SIG_SETMASK => set & !(OPEN | KEPT_OPEN.load(Relaxed)),
         _ => *set,
@@ -40,7 +44,7 @@ fn change(how: i32, set: *const u64, old: *mut u64) -> i32 {
     }
 }
 
-/// As in POSIX, but the signals of this library and of the C library stay open.
+/// As in POSIX, but the signals of this library and of the C library are not blocked.
 ///
 /// # Safety
 /// As in POSIX.
@@ -49,7 +53,7 @@ pub unsafe extern "C" fn pthread_sigmask(how: i32, set: *const u64, old: *mut u6
     change(how, set, old)
 }
 
-/// As in POSIX, but the signals of this library and of the C library stay open.
+/// As in POSIX, but the signals of this library and of the C library are not blocked.
 ///
 /// # Safety
 /// As in POSIX.
@@ -58,25 +62,26 @@ pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -
     match change(how, set, old) {
         0 => 0,
         error => {
-            // SAFETY: this thread's own.
+            // SAFETY: `errno` belongs to this thread.
             unsafe { *libc::__errno_location() = error };
             -1
         }
     }
 }
 
-/// Makes sure that the linker takes this file, and with it the functions above.
+/// Has the linker keep this file, and with it the functions above.
 pub fn link() -> bool {
     USED.load(Relaxed)
 }
 
-/// The function of this name that comes after this library's; 0 if there is none. `place` keeps it.
+/// The address of the next function of this name, behind this library's; 0 if there is none.
+/// `place` caches the address.
 pub fn next(place: &AtomicUsize, name: &CStr) -> usize {
     let known = place.load(Relaxed);
     if known != 0 {
         return known;
     }
-    // SAFETY: the name is ended by NUL. On success it allocates nothing.
+    // SAFETY: the name is ended by NUL. A successful look-up allocates nothing.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) } as usize;
     place.store(found, Relaxed);
     found

@@ -1,10 +1,10 @@
-//! Memory that cannot be read ends a save, and not the process.
+//! Has memory that cannot be read end a save, and not the process.
 //!
-//! A process can have memory that is mapped and faults at every access: pages that the hardware has
-//! lost, a file that became shorter, guard pages that the kernel does not name. All that a save
-//! reads of the program's memory by the processor's own loads it reads in [`caught`], while
-//! [`FaultHandlers`] has handlers of this library for the two signals of such faults. A copy of
-//! the process, and the helper that makes heads, inherit them.
+//! A process may have memory that is mapped and faults at every access: pages that the hardware has
+//! lost, a file that became shorter, guard pages that the kernel does not report. A save reads the
+//! program's memory only in [`caught`]. During the save, [`FaultHandlers`] replaces the handlers of
+//! the two signals for such faults. A copy of the process and the helper that makes heads inherit
+//! these handlers.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -17,17 +17,18 @@ use crate::{
 };
 use std::{arch::naked_asm, mem::MaybeUninit};
 
-/// What the kernel sends for memory that cannot be read.
+/// The signals that the kernel sends for memory that cannot be read.
 const SIGNALS: [i32; 2] = [libc::SIGSEGV, libc::SIGBUS];
-/// The direction flag, which has to be clear where functions are entered.
+/// The direction flag, which must be clear when a function is called.
 const DIRECTION: i64 = 1 << 10;
 
-/// Where a thread continues after a fault. One for each stack, in memory that is in no image.
+/// Where a thread continues after a fault. There is one record for each stack, in memory that is in
+/// no image.
 #[repr(C)]
 struct Record {
-    /// Its stack pointer then.
+    /// The stack pointer to continue with.
     stack: usize,
-    /// The instruction; 0: no fault is expected.
+    /// The address of the instruction to continue at; 0: no fault is expected.
     resume: usize,
     /// The address that could not be read.
     address: usize,
@@ -35,7 +36,7 @@ struct Record {
 
 const _: () = assert!(size_of::<Record>() <= scratch::RECORD);
 
-/// While it exists, faults in [`caught`] are caught. In the thread that saves, while all other
+/// Has faults in [`caught`] be caught while the value lives. For the saving thread, while all other
 /// threads are stopped.
 pub struct FaultHandlers {
     before: [signal::Action; SIGNALS.len()],
@@ -43,12 +44,12 @@ pub struct FaultHandlers {
 }
 
 impl FaultHandlers {
-    /// Takes the place of the program's handlers, which have been written down before.
+    /// Replaces the program's handlers, which the save has captured before.
     pub fn begin() -> Outcome<Self> {
         let mut before = [signal::Action::default(); SIGNALS.len()];
         let mut set = 0;
         for (signal, before) in SIGNALS.iter().zip(&mut before) {
-            // SAFETY: it only asks.
+            // SAFETY: the call only reads.
             *before = unsafe { signal::action(*signal, None) }.step("asking for a handler")?;
             signal::install_at(*signal, on_fault)?;
             set |= signal::bit(*signal);
@@ -62,20 +63,20 @@ impl Drop for FaultHandlers {
     fn drop(&mut self) {
         signal::mask(libc::SIG_SETMASK, self.mask);
         for (signal, before) in SIGNALS.iter().zip(&self.before) {
-            // SAFETY: the program's own. It was accepted before.
+            // SAFETY: the handler is the program's own, and was accepted before.
             let _ = unsafe { signal::action(*signal, Some(before)) };
         }
     }
 }
 
-/// Does work that reads memory which may not be readable. Elsewhere than on the stacks of a save
-/// it does it as it is.
+/// Does work that reads memory which may not be readable. On a stack that is not one of a save's,
+/// faults are not caught.
 ///
 /// # Errors
-/// The memory that it could not read.
+/// The memory that could not be read.
 ///
 /// # Safety
-/// The work may be left at any of its loads and stores: it owns nothing that has to be dropped.
+/// The work may end at any of its loads and stores: it owns nothing that must be dropped.
 pub unsafe fn caught<T>(work: impl FnOnce() -> T) -> Outcome<T> {
     let here = 0u8;
     let Some(record) = scratch::record_of(&raw const here as usize) else {
@@ -86,9 +87,9 @@ pub unsafe fn caught<T>(work: impl FnOnce() -> T) -> Outcome<T> {
         value: MaybeUninit::uninit(),
     };
     let (record, argument) = (record.cast::<Record>(), &raw mut call as usize);
-    // SAFETY: the record belongs to this stack, and `argument` is a call of that type.
+    // SAFETY: the record belongs to this stack, and `argument` is a `Call` of that type.
     match unsafe { enter(record, run_of(&call), argument) } {
-        // SAFETY: the work has come to its end.
+        // SAFETY: the work has ended normally.
         0 => Ok(unsafe { call.value.assume_init() }),
         _ => {
             // SAFETY: as above.
@@ -99,7 +100,7 @@ pub unsafe fn caught<T>(work: impl FnOnce() -> T) -> Outcome<T> {
     }
 }
 
-/// Work, and what it came to.
+/// Work, and its result.
 struct Call<F, T> {
     work: Option<F>,
     value: MaybeUninit<T>,
@@ -110,7 +111,7 @@ fn run_of<F: FnOnce() -> T, T>(_: &Call<F, T>) -> extern "C" fn(usize) {
 }
 
 extern "C" fn run<F: FnOnce() -> T, T>(call: usize) {
-    // SAFETY: `caught` waits for this.
+    // SAFETY: `caught` waits for this call.
     let call = unsafe { &mut *(call as *mut Call<F, T>) };
     if let Some(work) = call.work.take() {
         call.value.write(work());
@@ -120,7 +121,7 @@ extern "C" fn run<F: FnOnce() -> T, T>(call: usize) {
 /// Calls `work(argument)` and returns 0, or 1 if a fault has ended it.
 ///
 /// # Safety
-/// The record is of this stack.
+/// The record belongs to this stack.
 #[unsafe(naked)]
 unsafe extern "C" fn enter(
     record: *mut Record,
@@ -157,7 +158,7 @@ unsafe extern "C" fn enter(
     )
 }
 
-/// The beginning of `siginfo_t`, and the address of a fault.
+/// The beginning of `siginfo_t`, with the address of a fault.
 #[repr(C)]
 struct Info {
     signal: i32,
@@ -168,11 +169,11 @@ struct Info {
 }
 
 extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
-    // SAFETY: as the kernel wrote them.
+    // SAFETY: both are as the kernel wrote them.
     let (told, context) = unsafe { (&*info.cast::<Info>(), &mut *context) };
     if told.code <= 0 {
-        // Another process has sent the signal: it stays pending until the save is over.
-        // SAFETY: the first 64 bits of the set are the kernel's. To oneself any may be sent.
+        // Another process has sent the signal: it stays pending until the save has ended. SAFETY:
+        // the first 64 bits of the set are the kernel's. A process may send itself any information.
         unsafe {
             *(&raw mut context.uc_sigmask).cast::<u64>() |= signal::bit(signal);
             let (pid, info) = (sys::getpid() as usize, info as usize);
@@ -183,7 +184,7 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     let registers = &mut context.uc_mcontext.gregs;
     let stack = registers[libc::REG_RSP as usize] as usize;
     let record = scratch::record_of(stack).map(|record| record.cast::<Record>());
-    // SAFETY: it belongs to the stack on which this handler runs.
+    // SAFETY: the record belongs to the stack on which this handler runs.
     match record.map(|record| unsafe { &mut *record }) {
         Some(record) if record.resume != 0 => {
             record.address = told.address;
@@ -191,9 +192,10 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
             registers[libc::REG_RSP as usize] = record.stack as i64;
             registers[libc::REG_EFL as usize] &= !DIRECTION;
         }
-        // No fault of the program's memory: it is this library's, and ends the process as ever.
+        // The fault is not in memory that a save reads, but a fault of this library: it ends the
+        // process.
         _ => {
-            // SAFETY: the default.
+            // SAFETY: the default action.
             let _ = unsafe { signal::action(signal, Some(&signal::Action::default())) };
         }
     }

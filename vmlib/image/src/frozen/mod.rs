@@ -1,6 +1,6 @@
-//! What code uses that runs while threads are stopped: memory without an allocator (`arena`,
-//! `scratch`), errors without an allocator (`fault`), signal actions, and recovery from memory
-//! that cannot be read.
+//! Shared parts of code that runs while threads are stopped: memory without an allocator (`arena`,
+//! `scratch`), errors without an allocator (`fault`), signal actions, and recovery from memory that
+//! cannot be read.
 //!
 //! **Everything here runs in signal handlers**: it allocates nothing and locks nothing.
 
@@ -9,11 +9,11 @@ pub mod arena;
 pub mod fault;
 pub mod scratch;
 
-// Calls on files, and who may save.
+// System calls on files, and the right to save.
 pub mod file_calls;
 pub mod turn;
 
-// Signals, and functions that this library puts before those of the C library.
+// Signals, and functions of the C library that this library interposes.
 pub mod interpose;
 pub mod memory_faults;
 pub mod queued_signal;

@@ -1,4 +1,4 @@
-//! Signals that come with a value, as `sigqueue` sends them.
+//! Signals with a value, as `sigqueue` sends them.
 //!
 //! **Used in signal handlers**: nothing here allocates or locks.
 
@@ -20,7 +20,7 @@ pub struct QueuedInfo {
     rest: [u64; 12],
 }
 
-/// What a signal of this process comes with if it has a value.
+/// The information of a signal with a value that this process sends.
 pub fn queued(signal: i32, value: usize) -> QueuedInfo {
     QueuedInfo {
         signal,
@@ -34,7 +34,7 @@ pub fn queued(signal: i32, value: usize) -> QueuedInfo {
     }
 }
 
-/// The value that a signal of another process came with; 0 if with none.
+/// The value of a signal; 0 if the signal has none.
 pub fn value_of(from: *const libc::siginfo_t) -> usize {
     // SAFETY: the kernel's information; all its fields are numbers.
     let info = unsafe { &*from.cast::<QueuedInfo>() };
@@ -45,7 +45,7 @@ pub fn value_of(from: *const libc::siginfo_t) -> usize {
 }
 
 impl QueuedInfo {
-    /// What a signal came with.
+    /// Reads the information of a signal.
     ///
     /// # Safety
     /// `info` is the kernel's information for a handler.

@@ -1,5 +1,5 @@
-//! Memory that is in no image: the stacks on which a save runs. What they hold changes while the
-//! image is written, so it could not be checked.
+//! Memory that is in no image: the stacks on which a save runs, and buffers. Their content changes
+//! while the image is written, so a checksum of it would not hold.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -13,83 +13,83 @@ use std::{
     sync::atomic::{AtomicU32, AtomicUsize, Ordering::SeqCst},
 };
 
-/// Bytes of the stack of the thread that saves.
+/// The stack of the thread that saves. Bytes.
 const STACK: usize = 256 << 10;
-/// Bytes of the stack of its helper.
+/// The stack of the helper that makes heads. Bytes.
 const HELPER: usize = 64 << 10;
-/// Bytes of the stack of the thread that sends memory while the program runs.
+/// The stack of the thread that sends memory while the program runs. Bytes.
 const SENDER: usize = 256 << 10;
-/// Bytes of what that thread shares with the others.
+/// The memory that the sending thread shares with the program's threads. Bytes.
 pub const PLACE: usize = 4096;
-/// Bytes of what the recovery from faults notes, see [`crate::frozen::memory_faults`].
+/// The notes for the recovery from faults, see [`crate::frozen::memory_faults`]. Bytes.
 const RECORDS: usize = 4096;
-/// Bytes of the part of [`RECORDS`] that belongs to one stack.
+/// The part of [`RECORDS`] that belongs to one stack. Bytes.
 pub const RECORD: usize = RECORDS / 2;
 
-/// Bytes of the buffer for memory that is copied.
+/// The buffer for memory that is copied. Bytes.
 const BUFFER: usize = crate::raw::records::BLOCK;
-/// Bytes of the memory that is lent to a pipe.
+/// The memory that is lent to a pipe. Bytes.
 pub const RING: usize = 4 << 20;
-/// Bytes of all.
+/// All memory of this module. Bytes.
 const ALL: usize = STACK + HELPER + 2 * BUFFER + RING + SENDER + PLACE + RECORDS;
 
 static BASE: AtomicUsize = AtomicUsize::new(0);
 
-/// Makes sure that there is some.
+/// Reserves the memory, if it is not reserved yet.
 pub fn reserve() -> Outcome<()> {
     if BASE.load(SeqCst) == 0 {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let base = sys::map(0, ALL, prot, flags).step("reserving a stack")?;
-        // A mapping of its own in the kernel's table, so that it can be left out as a whole.
-        // SAFETY: it is new; without that advice a neighbour of the same kind would be joined.
+        // The memory must be a mapping of its own in the kernel's table, so that the image can
+        // leave it out as a whole. SAFETY: the memory is new. Without this advice the kernel would
+        // join a neighbour of the same kind.
         unsafe { sys::call3(sys::nr::MADVISE, base, ALL, libc::MADV_DONTDUMP as usize) };
         BASE.store(base, SeqCst);
     }
     Ok(())
 }
 
-/// Whether there is some.
+/// Whether the memory is reserved.
 pub fn is_reserved() -> bool {
     BASE.load(SeqCst) != 0
 }
 
-/// It was not in the image.
+/// Forgets the memory in a restored process, because it was not in the image.
 pub fn forget() {
     BASE.store(0, SeqCst);
 }
 
-/// Where it is.
+/// The addresses of the memory; from 0 if it is not reserved.
 pub fn range() -> Range<usize> {
     let base = BASE.load(SeqCst);
     base..base + ALL
 }
 
-/// The end of the helper's stack.
+/// The upper end of the helper's stack.
 pub fn helper_stack() -> usize {
     BASE.load(SeqCst) + STACK + HELPER
 }
 
-/// The end of the stack of the thread that sends memory while the program runs.
+/// The upper end of the stack of the sending thread.
 pub fn sender_stack() -> usize {
     place() as usize
 }
 
-/// What that thread shares with the others.
+/// The memory that the sending thread shares with the program's threads.
 pub fn place() -> *mut u8 {
     (range().end - RECORDS - PLACE) as *mut u8
 }
 
-/// The id of the thread that sends memory during pre-copy rounds; 0: there is none. The thread
-/// keeps its id in the first word of what it shares, and the kernel clears the word when the
-/// thread ends.
+/// The id of the thread that sends memory during pre-copy rounds; 0: none. The thread's id is in
+/// the first word of the shared memory, and the kernel clears the word when the thread ends.
 pub fn sender_tid() -> i32 {
     // SAFETY: the memory is reserved, and the word is only used as an atomic.
     unsafe { AtomicU32::from_ptr(place().cast()) }.load(SeqCst) as i32
 }
 
-/// The [`RECORD`] of the stack that an address is in, if that is the stack of the thread that
-/// saves or of its helper.
+/// The [`RECORD`] of the stack that an address is in, if that is the stack of the saving thread or
+/// of its helper.
 pub fn record_of(address: usize) -> Option<*mut u8> {
     let base = BASE.load(SeqCst);
     let stacks = [base..base + STACK, base + STACK..base + STACK + HELPER];
@@ -100,36 +100,37 @@ pub fn record_of(address: usize) -> Option<*mut u8> {
         .map(|index| (records + index * RECORD) as *mut u8)
 }
 
-/// Room for memory that is copied before it is written.
+/// The buffer for memory that is copied before it is written.
 pub fn buffer() -> &'static mut [u8] {
     let start = BASE.load(SeqCst) + STACK + HELPER;
-    // SAFETY: one save at a time, and its steps follow one another.
+    // SAFETY: there is one save at a time, and its steps follow one another.
     unsafe { std::slice::from_raw_parts_mut(start as *mut u8, BUFFER) }
 }
 
-/// Room for memory that is compressed before it is written.
+/// The buffer for memory that is compressed before it is written.
 pub fn second_buffer() -> &'static mut [u8] {
     let start = BASE.load(SeqCst) + STACK + HELPER + BUFFER;
-    // SAFETY: one save at a time, and its steps follow one another.
+    // SAFETY: there is one save at a time, and its steps follow one another.
     unsafe { std::slice::from_raw_parts_mut(start as *mut u8, BUFFER) }
 }
 
-/// Room for memory that is copied before it is lent to a pipe, at that place of [`RING`] bytes.
+/// The buffer for memory that is copied before it is lent to a pipe: `len` bytes from offset `at`
+/// of the [`RING`] bytes.
 pub fn ring(at: usize, len: usize) -> &'static mut [u8] {
     assert!(at + len <= RING);
     let start = BASE.load(SeqCst) + STACK + HELPER + 2 * BUFFER + at;
-    // SAFETY: one save at a time, and its steps follow one another.
+    // SAFETY: there is one save at a time, and its steps follow one another.
     unsafe { std::slice::from_raw_parts_mut(start as *mut u8, len) }
 }
 
-/// Calls `work` on the stack for it.
+/// Calls `work` on the stack of the saving thread.
 ///
 /// # Safety
-/// One thread at a time, after [`reserve`].
+/// To be called after [`reserve`], by one thread at a time.
 pub unsafe fn call(work: extern "C" fn()) {
     let top = BASE.load(SeqCst) + STACK;
-    // SAFETY: the stack is large enough and nobody else's; the registers that a call may change are
-    // said to be changed, and the old stack comes back.
+    // SAFETY: the stack is large enough and no other code uses it. The registers that a call may
+    // change are declared as changed, and the old stack pointer is restored.
     unsafe {
         asm!(
             "mov r12, rsp",

@@ -1,11 +1,11 @@
-//! The signal that stops threads: its number, its handler's installation, and the guarded sections
-//! in which it does not take effect.
+//! The signal that stops threads: its number, the installation of its handler, and guarded sections
+//! in which a thread is not stopped.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 //!
-//! The signal stays open in threads that block all signals, because the library's
-//! [`pthread_sigmask`](crate::frozen::interpose) leaves it out; a process in which
-//! [others](crate::capture::blocked_signals) block it is refused.
+//! Threads that block all signals do not block this one, because the interposed
+//! [`pthread_sigmask`](crate::frozen::interpose) leaves it out of their masks. A process with
+//! [other threads](crate::capture::blocked_signals) that block it is refused.
 
 use crate::{
     frozen::fault::{Outcome, Step as _},
@@ -19,35 +19,36 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence},
 };
 
-/// The signal. A real-time one that programs seldom use; the C library keeps 32 and 33 to itself.
+/// The signal that stops threads: a real-time signal that programs seldom use. The C library
+/// reserves 32 and 33.
 pub const SIGNAL: i32 = 62;
 
 /// The signal that requests an image: see [`Request`](crate::Request).
 pub const TRIGGER: i32 = 61;
 
-/// `struct sigaction` as the kernel has it.
+/// `struct sigaction` of the kernel.
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Action {
-    /// Address, or 0 default, 1 ignore.
+    /// Address of the handler; 0 default, 1 ignore.
     pub handler: usize,
-    /// `SA_RESTART` and so on.
+    /// `SA_RESTART` and other flags.
     pub flags: usize,
-    /// Where a handler returns to.
+    /// The address that a handler returns to.
     pub restorer: usize,
-    /// Blocked meanwhile.
+    /// The signals that are blocked while the handler runs.
     pub mask: u64,
 }
 
-/// `SA_RESTORER`: the kernel needs to be told where a handler returns to.
+/// `SA_RESTORER`: the action has the address that a handler returns to.
 const SA_RESTORER: usize = 0x0400_0000;
 
-/// What a handler gets: signal, its information, the interrupted context.
+/// A handler; its arguments are the signal, the signal's information, and the interrupted context.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::ucontext_t);
 
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Ends a handler: the kernel puts the registers back.
+/// Ends a handler: the kernel restores the registers.
 #[unsafe(naked)]
 extern "C" fn restorer() {
     naked_asm!("mov eax, {number}", "syscall", number = const nr::RT_SIGRETURN)
@@ -56,11 +57,11 @@ extern "C" fn restorer() {
 /// Reads or sets an action.
 ///
 /// # Safety
-/// A handler that is set must be fit to run at any moment.
+/// A handler that is set must be able to run at any moment.
 pub unsafe fn action(signal: i32, new: Option<&Action>) -> sys::Result<Action> {
     let mut old = Action::default();
     let new = new.map_or(0, |new| &raw const *new as usize);
-    // SAFETY: both are kernel actions; the caller answers for the handler.
+    // SAFETY: both are actions of the kernel's layout; the caller answers for the handler.
     let value = unsafe {
         sys::call4(
             nr::RT_SIGACTION,
@@ -87,17 +88,17 @@ pub fn install(handler: Handler) -> Outcome<()> {
 pub fn install_at(signal: i32, handler: Handler) -> Outcome<()> {
     let wanted = Action {
         handler: handler as *const c_void as usize,
-        // Not SA_ONSTACK: the alternate stack may be in use.
+        // Without SA_ONSTACK, because the alternate stack may be in use.
         flags: (libc::SA_SIGINFO | libc::SA_RESTART) as usize | SA_RESTORER,
         restorer: restorer as *const c_void as usize,
         mask: !0,
     };
-    // SAFETY: the handler is written for it.
+    // SAFETY: the handler is written for such a signal.
     unsafe { action(signal, Some(&wanted)) }.step("installing a signal's handler")?;
     Ok(())
 }
 
-/// Changes this thread's mask; returns the one before. `how` as for `sigprocmask`.
+/// Changes this thread's signal mask, and returns the previous one. `how` is as for `sigprocmask`.
 pub fn mask(how: i32, set: u64) -> u64 {
     let mut old = 0u64;
     let (new, before) = (&raw const set as usize, &raw mut old as usize);
@@ -118,26 +119,28 @@ pub fn stop_thread(pid: i32, tid: i32) -> bool {
     unsafe { sys::call3(nr::TGKILL, pid as usize, tid as usize, signal) >= 0 }
 }
 
-/// Whether any thread has ever entered a guarded section. Where none has, as in a program in
-/// another language into which this was loaded, the handler must not look at what is each thread's
-/// own: to reach it may take an allocation.
+/// Whether any thread has ever entered a guarded section. If none has, as in a program in another
+/// language that loaded this library, the handler must not access thread-locals: the first access
+/// may allocate.
 static USED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// Guarded sections that this thread is in, and whether it was to stop meanwhile.
+    /// The number of guarded sections that this thread is in, and whether the signal came in one of
+    /// them.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     static ASKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While one exists, its thread is not stopped: it stops when it leaves the outermost.
+/// A guarded section: its thread is not stopped while it exists. A thread that got the signal
+/// meanwhile stops when it leaves the outermost section.
 ///
-/// Costs a few instructions. A thread must not wait long inside: a wait should end when
-/// [`Section::is_asked`], be left, and be repeated.
+/// A section costs a few instructions. A thread must not wait long inside a section: the wait
+/// should end when [`Section::is_asked`] is true, and be repeated in a new section.
 #[derive(Debug)]
 pub struct Section(PhantomData<*const ()>);
 
 impl Section {
-    /// Enters.
+    /// Enters a section of this thread.
     #[inline]
     pub fn enter() -> Self {
         if !USED.load(Relaxed) {
@@ -148,15 +151,16 @@ impl Section {
         Section(PhantomData)
     }
 
-    /// One that was entered, and whose value was forgotten: for C.
+    /// The value of a section that was entered and whose value was forgotten, for C.
     ///
     /// # Safety
-    /// This thread has entered it.
+    /// This thread has entered the section.
     pub unsafe fn entered() -> Self {
         Section(PhantomData)
     }
 
-    /// Whether this thread is to stop. The signal has ended a system call that it was in.
+    /// Whether this thread is to stop. The signal has interrupted a system call that the thread was
+    /// in.
     #[inline]
     pub fn is_asked(&self) -> bool {
         ASKED.get()
@@ -186,7 +190,7 @@ pub fn in_section() -> bool {
     DEPTH.get() > 0
 }
 
-/// In the handler: whether the thread is in a section; then it is asked to stop at the end of it.
+/// For the handler: whether this thread is in a section. If so, it stops at the end of the section.
 pub fn put_off() -> bool {
     let inside = USED.load(Relaxed) && DEPTH.get() > 0;
     if inside {

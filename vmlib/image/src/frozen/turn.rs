@@ -1,4 +1,4 @@
-//! A turn that one caller at a time has: to save this process, or to answer a trigger.
+//! The right of one caller at a time: to save this process, or to handle a trigger.
 //!
 //! **Used in signal handlers**: nothing here allocates or locks.
 
@@ -10,7 +10,8 @@ pub static SAVE: Turn = Turn::new();
 /// Held by the handler of the trigger until the image has its name.
 pub static TRIGGER: Turn = Turn::new();
 
-/// Frees both turns, in a process that was just restored: their holders are not in it.
+/// Frees both turns in a process that was just restored, in which the callers that held them do not
+/// continue.
 pub fn forget() {
     SAVE.give_back();
     TRIGGER.give_back();
@@ -25,7 +26,7 @@ impl Turn {
         Turn(AtomicI32::new(0))
     }
 
-    /// Takes the turn, if it is free; whether the caller has it now.
+    /// Takes the turn if it is free. Returns whether the caller has it now.
     pub fn take(&self) -> bool {
         let (me, before) = (sys::getpid(), self.0.load(SeqCst));
         before != me && self.0.compare_exchange(before, me, SeqCst, SeqCst).is_ok()

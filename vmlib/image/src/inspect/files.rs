@@ -1,5 +1,5 @@
-//! Looks whether the files of a process are on this host what they were at its save. The image has
-//! their names, sizes and checksums, and, if that was asked for, what they held.
+//! Checks whether the files of a process are on this host as they were at its save. The image has
+//! their names, sizes and checksums, and the content of carried files.
 
 use std::{
     ffi::OsString,
@@ -21,74 +21,74 @@ use crate::{
     raw::records::{self, FD_DEVICE, FD_FILE, FD_KERNEL, FILE, FileRecord, Name},
 };
 
-/// Why a file would make a restore fail, or let the restored process compute with other data.
+/// Why a file would make a restore fail, or have the restored process compute with other data.
 #[derive(Debug, thiserror::Error)]
 pub enum FileProblem {
-    /// There is nothing of that name.
+    /// The file does not exist.
     #[error(
         "{} is missing, which the process had open as descriptor {fd}: put a copy there",
         path.display()
     )]
     Missing {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// The descriptor.
+        /// The descriptor that the file was open as.
         fd: u32,
     },
-    /// It cannot be opened again as it was.
+    /// The file cannot be opened with the flags that it was open with.
     #[error(
         "{} cannot be opened as descriptor {fd} was: {cause}; give the rights to do so, or put a \
          copy there",
         path.display()
     )]
     Closed {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// The descriptor.
+        /// The descriptor that the file was open as.
         fd: u32,
-        /// The system's reason.
+        /// The error that the system reported.
         cause: io::Error,
     },
-    /// Neither a regular file nor a directory, or a directory in place of a file.
+    /// The file is neither a regular file nor a directory, or a directory in place of a file.
     #[error(
         "{} is of another kind than what the process had open as descriptor {fd}: put a copy there",
         path.display()
     )]
     Kind {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// The descriptor.
+        /// The descriptor that the file was open as.
         fd: u32,
     },
-    /// Longer or shorter than it was.
+    /// The file has another size.
     #[error(
         "{} has changed since the save: it has {now} bytes, and had {then}; {}",
         path.display(),
         remedy(*carried)
     )]
     Size {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// Bytes at the save.
+        /// Size at the save. Bytes.
         then: u64,
-        /// Bytes here.
+        /// Size now. Bytes.
         now: u64,
-        /// Whether the image has its content.
+        /// Whether the image carries the content of the file.
         carried: bool,
     },
-    /// As long as it was or longer, with another content.
+    /// The file has other content, at the same or a greater size.
     #[error(
         "{} has changed since the save: it no longer holds what it held; {}",
         path.display(),
         remedy(*carried)
     )]
     Content {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// Whether the image has its content.
+        /// Whether the image carries the content of the file.
         carried: bool,
     },
-    /// It is missing, and cannot be made of what the image has.
+    /// The file is missing, and cannot be made from carried content because of its folder.
     #[error(
         "{} is missing, which the process had open as descriptor {fd}, and its folder cannot be \
          written, where it would be made again: {cause}; make that folder, or give the rights to \
@@ -96,43 +96,43 @@ pub enum FileProblem {
         path.display()
     )]
     Folder {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// The descriptor.
+        /// The descriptor that the file was open as.
         fd: u32,
-        /// The system's reason.
+        /// The error that the system reported.
         cause: io::Error,
     },
-    /// Whether it has changed cannot be found out.
+    /// The file cannot be read, so it cannot be compared.
     #[error(
         "{} cannot be read, so that nobody knows whether it has changed since the save: {cause}",
         path.display()
     )]
     Unreadable {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the system reported.
         cause: io::Error,
     },
-    /// A file that the process has mapped, shared with other processes.
+    /// A file of which the process has a shared mapping cannot be mapped.
     #[error("{} cannot be mapped again: {cause}; put a copy there", path.display())]
     Mapped {
-        /// Its path.
+        /// The path of the file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the system reported.
         cause: io::Error,
     },
-    /// The working directory.
+    /// The working directory cannot be entered.
     #[error("{} cannot be the working directory again: {cause}", path.display())]
     Directory {
-        /// Its path.
+        /// The path of the folder.
         path: PathBuf,
-        /// The system's reason.
+        /// The error that the system reported.
         cause: io::Error,
     },
 }
 
-/// What has to be done with a file that has changed.
+/// The remedy for a file that has changed.
 fn remedy(carried: bool) -> &'static str {
     match carried {
         false => "put back what it was",
@@ -140,14 +140,16 @@ fn remedy(carried: bool) -> &'static str {
     }
 }
 
-/// What is wrong here with the files of an image: those that were open and are opened again by
-/// their paths, those that are mapped, the working directory. Nothing, if all is as it was, or has
-/// only grown where the process writes, or is missing and the image has it. Of each open file as
-/// many bytes are compared as the save has looked at: all of them, unless the program wanted less.
-/// One that is shorter than what the image has of it is left to the process itself to compare,
-/// which gets it the rest. With `roll_back`, as in [`RestoreOptions`](crate::RestoreOptions), what
-/// the process writes and the image has may hold anything. Folders are looked for where `maps`
-/// says.
+/// Finds the files of an image that are a problem on this host: open files that the restore opens
+/// by path, files that are mapped, and the working directory.
+///
+/// Not a problem is a file that is as it was, a file that has grown and that the process can write,
+/// and a missing file that the image carries. Of each open file, as many bytes are compared as the
+/// checksum covers: all bytes, unless [`Options::checked_max`](crate::Options) was lower. A file
+/// that is shorter than its carried content is not compared here, because the restored process
+/// compares it and completes it. With `roll_back`, as in [`RestoreOptions`](crate::RestoreOptions),
+/// a carried file that the process can write may have any content. `maps` translates the paths of
+/// folders.
 pub fn check_files(heads: &Heads, roll_back: bool, maps: &[Folders<'_>]) -> Vec<FileProblem> {
     let mut problems = Vec::new();
     let dir = path(heads, heads.facts().dir, maps);
@@ -162,7 +164,7 @@ pub fn check_files(heads: &Heads, roll_back: bool, maps: &[Folders<'_>]) -> Vec<
             _ => path(heads, record.name, &[]),
         };
         let checked = match record.kind {
-            // A duplicate is the same open file.
+            // A duplicate is the same open file as its original.
             _ if record.original != record.fd => Ok(()),
             FD_FILE => check_file(heads, record, &path, roll_back, &mut buffer),
             FD_DEVICE => check_device(&path, record.fd),
@@ -211,7 +213,7 @@ fn check_file(
             cause,
         },
     };
-    // Looked at before it is opened: to open a device can do things.
+    // The kind is checked before the file is opened, because opening a device may have effects.
     let now = match fs::metadata(path) {
         Err(cause) if carried && cause.kind() == io::ErrorKind::NotFound => {
             return check_folder(path, fd);
@@ -234,7 +236,7 @@ fn check_file(
         now: now.len(),
         carried,
     };
-    // Of what could not be read at the save it is not known whether it has only grown.
+    // If the file could not be read at the save, growth cannot be told from other changes.
     let may_grow = record.may_grow(heads.files()) && (record.checked > 0 || record.size == 0);
     if carried && record.may_grow(heads.files()) && (roll_back || now.len() < record.size) {
         return Ok(());
@@ -258,7 +260,7 @@ fn check_file(
     }
 }
 
-/// Whether a file can be made there.
+/// Checks whether a file can be made in its folder.
 fn check_folder(path: &Path, fd: u32) -> Result<(), FileProblem> {
     let folder = path.parent().unwrap_or(path);
     let rights = Access::WRITE_OK | Access::EXEC_OK;
@@ -269,7 +271,7 @@ fn check_folder(path: &Path, fd: u32) -> Result<(), FileProblem> {
     })
 }
 
-/// What it says is not compared.
+/// The content of a file of the kernel's is not compared.
 fn check_kernels(path: &Path, fd: u32) -> Result<(), FileProblem> {
     let path = || path.to_owned();
     match fs::metadata(path()) {

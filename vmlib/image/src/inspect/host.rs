@@ -1,5 +1,5 @@
-//! Compares the host of an image with this one: what would make the process fail here, where it
-//! ran there.
+//! Compares the host of an image with this host: finds the differences because of which a restored
+//! process would fail here.
 
 use serde::Serialize;
 
@@ -15,34 +15,34 @@ use crate::{
     },
 };
 
-/// This host, as far as programs notice.
+/// The properties of a host that a program or a restore depends on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// ELF's number of the architecture.
     pub machine: u32,
     /// The processor.
     pub cpu: Cpu,
-    /// Where it puts the registers of threads.
+    /// The places of the registers of threads in signal frames.
     pub layout: Layout,
-    /// Bytes.
+    /// Bytes of a page.
     pub page_size: u32,
     /// The kernel's release.
     pub kernel: String,
-    /// The user that asks (the effective one).
+    /// The effective user id of this process.
     pub user: u32,
-    /// Its group, likewise.
+    /// The effective group id of this process.
     pub group: u32,
-    /// It is an ordinary one: its ids are one number each, and it has no capability.
+    /// Whether the user is ordinary: not root, one user id, one group id, and no capability.
     pub is_ordinary: bool,
-    /// It may become any other.
+    /// Whether this process may become any user and enter any group.
     pub may_change_user: bool,
 }
 
 impl Host {
-    /// The host where this runs.
+    /// The properties of this host.
     pub fn here() -> Self {
         let cpu = processor::here();
-        // What cannot be read is known to be no right.
+        // Without the status, this process counts as one without rights.
         let status = std::fs::read("/proc/thread-self/status").unwrap_or_default();
         let rights = credentials::Rights::of(&status);
         Host {
@@ -62,7 +62,7 @@ impl Host {
     }
 }
 
-/// What a host must have, so that an image can be restored there. As JSON its keys are the
+/// What a host must have, so that an image can be restored there. The keys of its JSON are the
 /// names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Needs {
@@ -74,30 +74,31 @@ pub struct Needs {
     pub features: Vec<String>,
     /// Parts of the state of threads that processor and kernel keep.
     pub states: Vec<&'static str>,
-    /// Bytes that these take in a signal frame; each has to be at the same place.
+    /// Bytes of these parts in a signal frame. Each part must be at the same place.
     pub xsave_bytes: u32,
-    /// The user that it ran as.
+    /// The effective user id of the process.
     pub user: u32,
-    /// Its group.
+    /// The effective group id of the process.
     pub group: u32,
-    /// Any other ordinary user may restore it, too, as himself.
+    /// Whether any other ordinary user may restore the process, too; the process then runs as that
+    /// user.
     pub any_user: bool,
-    /// Files and folders that have to be there, each once: those that it had open and that are not
-    /// in the image, those that it has mapped shared, and its working directory.
+    /// Files and folders that must exist, each once: open files that the image does not carry,
+    /// shared mappings of files, and the working directory.
     pub files: Vec<String>,
-    /// Files of its program and its libraries: where one lacks, the process is restored all the
-    /// same, but its program's name is that of the restorer.
+    /// The files of the program and its libraries. If one is missing, the process is still
+    /// restored, but its `/proc/self/exe` is the restorer.
     pub program: Vec<String>,
 }
 
 impl Needs {
-    /// Those of an image.
+    /// The needs of an image.
     pub fn of(prefix: &Prefix, heads: &Heads) -> Self {
         let facts = heads.facts();
         let (cpu, nothing) = (facts.cpu, Cpu::default());
         let parts = (0..u64::BITS).filter(|bit| cpu.xcr0 & (1 << bit) != 0);
         Needs {
-            // Others are not read.
+            // Images of other architectures cannot be read.
             arch: "x86_64",
             page_bytes: prefix.page_size,
             features: features::missing(&cpu, &nothing)
@@ -114,7 +115,7 @@ impl Needs {
     }
 }
 
-/// Each once, in their order.
+/// Each name once, in the order of first occurrence.
 fn each_once(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for name in names {
@@ -151,22 +152,22 @@ fn program_of(heads: &Heads) -> Vec<String> {
     each_once(names.map(|name| heads.name(name).into_owned()))
 }
 
-/// What is in the way of a restore on a host.
+/// A reason why an image cannot be restored on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
-    /// Another kind of processor.
+    /// The host has another processor architecture.
     #[error(
         "this host is of another architecture than the image's: restore the process on a host \
          like the one that saved it"
     )]
     OtherArchitecture,
-    /// The program may use instructions that are missing here.
+    /// The processor lacks a feature, so that instructions of the program may be missing.
     #[error(
         "this host's processor lacks {0}, which the program found where it was saved: choose a \
          host that has it, or start the program on a host that lacks it and save it there"
     )]
     Feature(Feature),
-    /// Registers that are saved with each thread cannot be set here.
+    /// The host does not keep a part of the state of threads.
     #[error(
         "this host does not keep the {} state of threads (bit {bit} of XCR0), which the image may \
          hold: choose a host whose processor and kernel have it turned on",
@@ -176,41 +177,42 @@ pub enum Obstacle {
         /// The bit of XCR0.
         bit: u32,
     },
-    /// Stopped threads have their registers in signal frames, as their processor laid them out.
+    /// The processor has another layout of the registers in signal frames, where stopped threads
+    /// have them.
     #[error(
         "this host's processor keeps the registers of threads at other places (another layout of \
          the XSAVE area, as another vendor has it): choose a host with a processor of the same \
          vendor and family as the one that saved it"
     )]
     Layout,
-    /// It was a user that this one cannot become.
+    /// The process ran as a user that this process cannot become.
     #[error(
         "it ran as user {user} and group {group}, and user {here}, who is to restore it, may not \
          become that: restore it as that user, or as root"
     )]
     User {
-        /// Of the image.
+        /// The user id of the image.
         user: u32,
-        /// Its group.
+        /// The group id of the image.
         group: u32,
-        /// Of this process.
+        /// The user id of this process.
         here: u32,
     },
-    /// Pages of another size.
+    /// The host has another page size.
     #[error(
         "this host has pages of {here} bytes, the image's had {image}: choose a host, or boot a \
          kernel, with pages of {image} bytes"
     )]
     PageSize {
-        /// Of the image. Bytes.
+        /// The page size of the image. Bytes.
         image: u32,
-        /// Of this host. Bytes.
+        /// The page size of this host. Bytes.
         here: u32,
     },
 }
 
-/// What is in the way of a restore of this image on a host; empty if nothing is. Another
-/// kernel or a newer processor is not in the way.
+/// The obstacles to a restore of this image on a host; empty if there are none. Another kernel or a
+/// newer processor is no obstacle.
 pub fn compare(prefix: &Prefix, image: &Facts, here: &Host) -> Vec<Obstacle> {
     if prefix.machine != here.machine {
         return vec![Obstacle::OtherArchitecture];

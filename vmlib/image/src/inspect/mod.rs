@@ -1,12 +1,12 @@
-//! What an image says, for people and programs: a summary, what a host must have for the restore,
-//! and whether the files of the process are still there and unchanged.
+//! Reads an image for users and tools: a summary, the needs of the image, and whether this host and
+//! its files meet them.
 //!
 //! Nothing here runs in a process that is being saved or restored.
 
-// What the image says.
+// The content of the image.
 mod summary;
 
-// What this host lacks.
+// The needs that this host does not meet.
 mod files;
 mod host;
 

@@ -1,4 +1,4 @@
-//! What an image is about, for people and for programs that read JSON.
+//! A summary of an image, for users and for programs that read JSON.
 
 use std::io::{Read, Seek};
 
@@ -9,115 +9,115 @@ use crate::{
     raw::records::{self, FileRecord, Name, ThreadRecord},
 };
 
-/// What an image is about. As JSON its keys are the names of the fields.
+/// A summary of an image. The keys of its JSON are the names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// The program's file.
+    /// The path of the program's file.
     pub program: String,
-    /// The process's name.
+    /// The name of the process.
     pub name: String,
-    /// The command line.
+    /// The command line, one entry for each argument.
     pub command: Vec<String>,
     /// The working directory.
     pub dir: String,
-    /// The name of the host where it was saved.
+    /// The name of the host of the save.
     pub host: String,
-    /// The release of the kernel there.
+    /// The release of the kernel of that host.
     pub kernel: String,
-    /// When it was saved. Seconds since 1970.
+    /// The time of the save. Seconds since 1970.
     pub saved_at_s: u64,
-    /// The process's id there.
+    /// The process id at the save.
     pub pid: u32,
-    /// Its threads.
+    /// The threads of the process.
     pub threads: Vec<ThreadSummary>,
-    /// Its open descriptors.
+    /// The open descriptors of the process.
     pub files: Vec<FileSummary>,
-    /// Its mappings.
+    /// The number of mappings.
     pub mappings: usize,
-    /// Bytes of addresses in them, whether in use or not.
+    /// The sum of the lengths of all mappings, whether in use or not. Bytes.
     pub mapped_bytes: u64,
-    /// The memory in the image; `None` when only the heads were read.
+    /// The memory in the image; `None` if only the first sections were read.
     pub pages: Option<Pages>,
 }
 
-/// A thread.
+/// A thread of the process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ThreadSummary {
-    /// Its id at the save.
+    /// The thread id at the save.
     pub tid: u32,
-    /// Its name.
+    /// The name of the thread.
     pub name: String,
 }
 
 /// An open descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileSummary {
-    /// Its number.
+    /// The descriptor number.
     pub fd: u32,
-    /// What it is.
+    /// The kind of file.
     pub kind: FileKind,
-    /// Its path, or what it is called instead.
+    /// The path, or a description of a file without a path.
     pub path: String,
-    /// The file position.
+    /// The file position. Bytes.
     pub offset: u64,
-    /// As for `open`.
+    /// Flags as for `open`.
     pub flags: u32,
-    /// Bytes of the file.
+    /// Size of the file. Bytes.
     pub size: u64,
-    /// The descriptor that it shares its position with, if it is a duplicate.
+    /// The descriptor that this one is a duplicate of, and shares its position with.
     pub duplicate_of: Option<u32>,
-    /// Whether the image has its content.
+    /// Whether the image carries the content of the file.
     pub carried: bool,
 }
 
-/// What a descriptor is.
+/// The kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FileKind {
-    /// A regular file or a directory, opened again by its path.
+    /// A regular file or a directory, which the restore opens by path.
     File,
-    /// A device like `/dev/null`, opened again by its path.
+    /// A device like `/dev/null`, which the restore opens by path.
     Device,
-    /// Taken over from the restoring process.
+    /// A stream that the restored process inherits from the restoring process.
     Inherited,
     /// One end of a pipe within the process.
     Pipe,
     /// A regular file that was deleted while it was open.
     Unnamed,
-    /// A file of the kernel's, as those of `/proc`: opened again by its path.
+    /// A file of the kernel's, such as those of `/proc`, which the restore opens by path.
     Kernel,
 }
 
 /// The memory in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Pages {
-    /// Bytes of memory that were saved; what was saved in several rounds counts in each.
+    /// Bytes of memory that were saved; memory that was saved in several rounds counts in each.
     pub saved_bytes: u64,
-    /// Bytes of the whole image.
+    /// Size of the whole image. Bytes.
     pub stored_bytes: u64,
-    /// How the memory is stored.
+    /// The encoding of the memory.
     pub codec: Codec,
 }
 
 impl Summary {
-    /// Reads an image to its end. Without an error it is whole.
+    /// Reads an image to its end. A result means that the image is whole.
     ///
     /// # Errors
-    /// When it is not whole or cannot be right.
+    /// As for [`ImageReader::next_section`].
     pub fn read(source: impl Read) -> Result<Self, ImageError> {
         Self::read_on(&mut ImageReader::new(source)?)
     }
 
-    /// Reads an image to its end, but passes over what memory and files hold: quick for any size.
-    /// Damage in what was passed over does not show.
+    /// Reads an image to its end, but skips the content of memory and files: quick for images of
+    /// any size. Damage in skipped content is not found.
     ///
     /// # Errors
-    /// As for [`Summary::read`].
+    /// As for [`ImageReader::pass_section`].
     pub fn pass(source: impl Read + Seek) -> Result<Self, ImageError> {
         Self::pass_on(&mut ImageReader::new(source)?)
     }
 
-    /// As [`Summary::read`], with a reader that may have been used.
+    /// As [`Summary::read`], with a reader that may have read a part of the image.
     ///
     /// # Errors
     /// As for [`Summary::read`].
@@ -126,7 +126,7 @@ impl Summary {
         Ok(Self::of_whole(image))
     }
 
-    /// As [`Summary::pass`], with a reader that may have been used.
+    /// As [`Summary::pass`], with a reader that may have read a part of the image.
     ///
     /// # Errors
     /// As for [`Summary::read`].
@@ -148,16 +148,16 @@ impl Summary {
         }
     }
 
-    /// Reads an image up to its mappings. Whether the rest is there and good is not known then.
+    /// Reads an image up to its mappings. Nothing is known of the rest of the image then.
     ///
     /// # Errors
-    /// When so much of it is not there or cannot be right.
+    /// As for [`ImageReader::next_section`].
     pub fn read_heads(source: impl Read) -> Result<Self, ImageError> {
         let mut image = ImageReader::new(source)?;
         image.read_heads().map(Self::of_heads)
     }
 
-    /// What the heads of an image tell.
+    /// The summary of the first sections, without [`Summary::pages`].
     pub fn of_heads(heads: &Heads) -> Self {
         let facts = heads.facts();
         let text = |name: Name| heads.name(name).into_owned();
@@ -180,7 +180,7 @@ impl Summary {
     }
 }
 
-/// Each ends with NUL, the last one perhaps without.
+/// The arguments of a command line. Each ends with NUL; the last one may lack it.
 fn arguments(command: &[u8]) -> Vec<String> {
     let command = command.strip_suffix(&[0]).unwrap_or(command);
     if command.is_empty() {

@@ -1,15 +1,15 @@
-//! The checksum of the image: four CRC-32C in step, folded into 64 bits.
+//! The checksum of the image: four CRC-32C in parallel, folded into 64 bits.
 //!
-//! The 64-bit words of the data go to the four lanes in turn, because the processor's instruction
-//! takes three cycles but begins one in each: so the sum costs little beside the copy that it
-//! guards. A flipped bit changes one lane and, the CRC being linear, always the sum.
+//! The 64-bit words of the data go to the four lanes in turn. The processor's instruction takes
+//! three cycles, but can begin one in each cycle: so the checksum costs little compared with the
+//! copy of the data. A flipped bit changes one lane and, because a CRC is linear, always the sum.
 
 #[cfg(target_arch = "x86_64")]
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
-/// What goes to the lanes at once: a word to each. Bytes.
+/// The bytes that go to the lanes together: one word to each.
 const STRIPE: usize = 32;
-/// What the lanes begin with.
+/// The initial values of the lanes.
 #[cfg(target_arch = "x86_64")]
 const FIRST: [u64; 4] = [u32::MAX as u64; 4];
 
@@ -23,12 +23,12 @@ pub fn checksum(bytes: &[u8]) -> u64 {
     lanes_by_table(bytes)
 }
 
-/// The checksum of `bytes`, which are copied on the way: past the cache, because nobody reads the
-/// copy soon. (One pass takes two thirds of the time of a sum and then a copy.)
+/// Copies `bytes` to `to`, and returns their checksum. The copy bypasses the cache, because it is
+/// not read soon. (One pass takes two thirds of the time of a checksum and then a copy.)
 ///
 /// # Safety
-/// There is as much memory at `to`, which is none of theirs, and nobody else reads or writes it
-/// meanwhile.
+/// There are `bytes.len()` bytes of memory at `to`, which do not overlap `bytes`, and no other code
+/// accesses them meanwhile.
 pub unsafe fn copied(bytes: &[u8], to: *mut u8) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if has_instruction() {
@@ -40,9 +40,11 @@ pub unsafe fn copied(bytes: &[u8], to: *mut u8) -> u64 {
     lanes_by_table(bytes)
 }
 
-/// Gathers the checksums of the parts of an image, in any order. `index` is the part's number.
+/// Mixes the checksum of a part with the part's number. The sum of all results does not depend on
+/// the order of the parts.
 pub fn mixed(sum: u64, index: u32) -> u64 {
-    // A bijection for each index (the finaliser of splitmix64), so that equal parts do not cancel.
+    // A bijection for each index (the finaliser of splitmix64), so that equal parts do not cancel
+    // out.
     let mut z = sum ^ ((u64::from(index) << 32) | 0x9e37_79b9);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -51,7 +53,7 @@ pub fn mixed(sum: u64, index: u32) -> u64 {
 
 #[cfg(target_arch = "x86_64")]
 fn has_instruction() -> bool {
-    // On a virtual machine the question itself is slow.
+    // On a virtual machine CPUID is slow.
     static KNOWN: AtomicU8 = AtomicU8::new(0);
     match KNOWN.load(Relaxed) {
         0 => {
@@ -75,26 +77,26 @@ unsafe fn lanes_by_instruction(bytes: &[u8]) -> u64 {
     folded(lanes, rest, bytes.len())
 }
 
-/// Where bytes are copied past the cache, it takes so many of them at a time.
+/// The size of a store that bypasses the cache. Bytes.
 #[cfg(target_arch = "x86_64")]
 const STREAMED: usize = 16;
 
 /// # Safety
-/// Like [`copied`], and the processor has the instruction.
+/// As for [`copied`], and the processor has the instruction.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
 unsafe fn copied_by_instruction(bytes: &[u8], to: *mut u8) -> u64 {
     use core::arch::x86_64::{_mm_loadu_si128, _mm_sfence, _mm_stream_si128};
     let mut lanes = FIRST;
     let (stripes, rest) = bytes.as_chunks::<STRIPE>();
-    // What lies before the first place that such a store takes, and behind the last.
+    // The bytes before the first aligned store, and behind the last one.
     let before = to.align_offset(STREAMED).min(bytes.len());
     let count = (bytes.len() - before) / STRIPE;
     let behind = before + count * STRIPE;
     let (from, at) = (bytes.as_ptr().wrapping_add(before), to.wrapping_add(before));
     for (stripe, place) in stripes[..count].iter().zip((0..).step_by(STRIPE)) {
         for half in [place, place + STREAMED] {
-            // SAFETY: within the bytes, and within where they go, at a place that is aligned.
+            // SAFETY: within `bytes` and within the memory at `to`, at an aligned place.
             unsafe {
                 let value = _mm_loadu_si128(from.add(half).cast());
                 _mm_stream_si128(at.add(half).cast(), value);
@@ -105,13 +107,13 @@ unsafe fn copied_by_instruction(bytes: &[u8], to: *mut u8) -> u64 {
     for stripe in &stripes[count..] {
         take(&mut lanes, stripe);
     }
-    // SAFETY: both within the bytes, and within where they go.
+    // SAFETY: both parts are within `bytes` and within the memory at `to`.
     unsafe {
         to.copy_from_nonoverlapping(bytes.as_ptr(), before);
         to.add(behind)
             .copy_from_nonoverlapping(bytes.as_ptr().add(behind), bytes.len() - behind);
     }
-    // Such stores come after others, unless they are waited for.
+    // Orders these stores before later ones.
     _mm_sfence();
     folded(lanes, rest, bytes.len())
 }
@@ -125,7 +127,7 @@ fn take(lanes: &mut [u64; 4], stripe: &[u8; STRIPE]) {
     }
 }
 
-/// The sum, by what is behind the last stripe, and the length of all.
+/// Folds the lanes, the bytes behind the last stripe, and the length of the data into the checksum.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
 fn folded(mut lanes: [u64; 4], rest: &[u8], len: usize) -> u64 {

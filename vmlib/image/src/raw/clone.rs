@@ -1,25 +1,26 @@
-//! New threads and processes by the bare system call, which the C library knows nothing of.
+//! Makes threads and processes by the bare system call, unknown to the C library.
 
 use crate::raw::sys::{self, nr};
 use core::arch::asm;
 
-/// What a new thread is given besides its stack.
+/// The properties of a new thread besides its stack.
 #[derive(Clone, Copy, Default)]
 pub struct CloneArguments {
-    /// `CLONE_VM` and so on.
+    /// `CLONE_VM` and other flags.
     pub flags: usize,
-    /// Where its id is written and cleared.
+    /// The address of the word where the kernel writes the thread's id and clears it.
     pub tid_address: usize,
-    /// Base of its thread-local storage.
+    /// The base of thread-local storage.
     pub tls: usize,
 }
 
-/// Runs `work(argument)` on the stack that ends at `top`; when it returns, that thread or process
-/// ends with 0. Returns its id, or the error as the kernel gives it.
+/// Runs `work(argument)` in a new thread or process, on the stack that ends at `top`. The thread or
+/// process ends with status 0 when `work` returns. Returns its id, or the kernel's error as a
+/// negative number.
 ///
 /// # Safety
-/// The stack belongs to nobody else. `work` finds no thread-locals but its parent's, and must not
-/// use the C library.
+/// No other code uses the stack. `work` has only the thread-locals of its parent, and must not use
+/// the C library.
 pub unsafe fn spawn(
     given: CloneArguments,
     top: usize,
@@ -28,8 +29,8 @@ pub unsafe fn spawn(
 ) -> isize {
     let top = top & !15;
     let value;
-    // SAFETY: the new one takes what it needs from registers and leaves this code by `exit`; for
-    // this one it is a system call like any other.
+    // SAFETY: the new thread takes its arguments from registers and leaves this code by `exit`; for
+    // the calling thread the code is an ordinary system call.
     unsafe {
         asm!(
             "syscall",
@@ -59,18 +60,21 @@ pub unsafe fn spawn(
     value
 }
 
-/// A copy of this process with this thread alone, without a signal at its end. 0 in the copy.
+/// Makes a copy of this process with the calling thread alone, which sends no signal when it ends.
+/// Returns 0 in the copy; in this process, the copy's id or the kernel's error as a negative
+/// number.
 ///
 /// # Safety
-/// The copy must not use the C library: another thread may have held any lock.
+/// The copy must not use the C library, because another thread may have held any lock.
 pub unsafe fn fork() -> isize {
-    // SAFETY: with a stack of 0 it goes on on a copy of this one.
+    // SAFETY: with a stack of 0 the copy continues on a copy of this stack.
     unsafe { sys::call5(nr::CLONE, 0, 0, 0, 0, 0) }
 }
 
-/// Waits for a worker or a copy of this process.
+/// Waits for a helper or a copy of this process. Returns the status as of wait(2); `None` if there
+/// is no such child.
 pub fn wait(pid: i32) -> Option<i32> {
-    /// `__WALL`: children without a signal at their end, too.
+    /// `__WALL`: includes children that send no signal when they end.
     const WALL: usize = 0x4000_0000;
     let mut status = 0i32;
     loop {

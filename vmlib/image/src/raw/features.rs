@@ -1,18 +1,24 @@
-//! The features of x86-64 processors that a program can depend on, by their bits.
+//! The features of x86-64 processors that a program can depend on, by their CPUID bits.
 //!
-//! Hidden are bits that no program can depend on: those for the kernel alone (paging, machine
-//! checks, virtualisation, remedies for flaws), those that differ between cores of one host or that
-//! a hypervisor sets (hyper-threading, hybrid, the local interrupt controller), those that say that
-//! something is turned on (OSXSAVE, OSPKE: the parts of XCR0 tell that), those that repeat another
-//! register, and promises of speed (ERMS, FSRM, prefetching and the like), without which the same
-//! instructions run. Intel's and AMD's manuals agree on all of them. A bit that is neither named
-//! nor hidden counts: better to refuse one host too many than to let a program run into an
-//! instruction that is missing.
+//! Some bits are hidden, because no program can depend on them:
+//!
+//! - features for the kernel alone: paging, machine checks, virtualisation, mitigations of flaws;
+//! - features that differ between cores of one host or that a hypervisor sets: hyper-threading,
+//!   hybrid, the local interrupt controller;
+//! - bits that report that something is turned on (OSXSAVE, OSPKE), because the parts of XCR0
+//!   report that;
+//! - bits that repeat another register;
+//! - promises of speed (ERMS, FSRM, prefetching and the like), without which the same instructions
+//!   run.
+//!
+//! The manuals of Intel and AMD agree on all of them. A bit that is neither named nor hidden counts
+//! as a feature: refusing a host too many is better than a program that executes a missing
+//! instruction.
 
 use crate::raw::records::Cpu;
 use core::fmt;
 
-/// A feature: a bit that CPUID reports.
+/// A feature: one bit that CPUID reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feature {
     register: &'static Register,
@@ -29,7 +35,7 @@ impl fmt::Display for Feature {
 }
 
 impl Feature {
-    /// Its usual name, as the kernel or the compilers write it.
+    /// The usual name, as the kernel or the compilers write it; `None` for an unknown bit.
     pub fn name(&self) -> Option<&'static str> {
         let mut names = self.register.names.iter();
         names
@@ -38,7 +44,7 @@ impl Feature {
     }
 }
 
-/// The features that the first one has and the second one lacks.
+/// The features that `had` has and `has` lacks.
 pub fn missing<'a>(had: &'a Cpu, has: &'a Cpu) -> impl Iterator<Item = Feature> + 'a {
     REGISTERS.iter().flat_map(move |register| {
         let lost = (register.value)(had) & !(register.value)(has) & !register.hidden;
@@ -47,7 +53,7 @@ pub fn missing<'a>(had: &'a Cpu, has: &'a Cpu) -> impl Iterator<Item = Feature> 
     })
 }
 
-/// Parts of a thread's state, by their bits in XCR0.
+/// The name of a part of a thread's state, by its bit in XCR0.
 pub fn state_name(bit: u32) -> &'static str {
     match bit {
         0 => "x87",
@@ -184,7 +190,7 @@ static REGISTERS: [Register; 11] = [
         label: "leaf 0x80000001 edx",
         value: |cpu| cpu.leaf_80000001_edx,
         names: &[(11, "syscall"), (27, "rdtscp"), (29, "lm"), (30, "3dnowext"), (31, "3dnow")],
-        // AMD repeats leaf 1 here, and what it calls extensions of MMX is part of SSE.
+        // AMD repeats leaf 1 here. The features that AMD calls extensions of MMX are part of SSE.
         hidden: bits([
             0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 19, 20, 22, 23, 24, 25, 26,
         ]),

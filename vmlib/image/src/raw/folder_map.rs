@@ -1,17 +1,17 @@
-//! Folders that have other names where a process is restored.
+//! Folders that have another name on the host of the restore.
 //!
-//! The restoring process writes them into a file without a name: pairs of absolute paths, each
-//! ended by NUL. The restorer reads them for the files that it maps, and the image's own code,
-//! later, for those that it opens.
+//! The restoring process writes the map into a memory file: pairs of absolute paths, each ended by
+//! NUL. The restorer reads the map for the files that it maps. The image's own code reads it later
+//! for the files that it opens.
 
 use crate::raw::sys::{self, nr};
 
-/// All pairs together. Bytes.
+/// The limit of all pairs together. Bytes.
 pub const ROOM: usize = 16 << 10;
-/// A path, with its NUL.
+/// The limit of a path, with its NUL. Bytes.
 pub const PATH: usize = 4096;
 
-/// The pairs.
+/// A map of folders.
 #[derive(Debug)]
 pub struct FolderMap {
     text: [u8; ROOM],
@@ -19,7 +19,7 @@ pub struct FolderMap {
 }
 
 impl FolderMap {
-    /// Nothing has another name.
+    /// An empty map.
     pub const fn none() -> Self {
         FolderMap {
             text: [0; ROOM],
@@ -27,20 +27,20 @@ impl FolderMap {
         }
     }
 
-    /// Whether that is so.
+    /// Whether the map is empty.
     pub fn is_none(&self) -> bool {
         self.len == 0
     }
 
-    /// Forgets all.
+    /// Removes all pairs.
     pub fn clear(&mut self) {
         self.len = 0;
     }
 
-    /// Reads them from a file, whose place does not change.
+    /// Reads the pairs from the beginning of a file, without moving its position.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Errors of the kernel.
     pub fn read(&mut self, fd: i32) -> sys::Result<()> {
         let at = self.text.as_mut_ptr() as usize;
         // SAFETY: the kernel writes into the text.
@@ -49,14 +49,15 @@ impl FolderMap {
         Ok(())
     }
 
-    /// The texts, in pairs; what is not ended is left out.
+    /// The paths, in pairs; a path without its NUL is left out.
     fn texts(&self) -> impl Iterator<Item = &[u8]> {
         let text = &self.text[..self.len];
         let ended = text.iter().rposition(|byte| *byte == 0).unwrap_or(0);
         text[..ended].split(|byte| *byte == 0)
     }
 
-    /// A path as it is here, in two parts, by the longest folder that it lies in. Without NUL.
+    /// The name of a path on this host, in two parts without NUL, by the longest folder that
+    /// contains the path.
     pub fn here<'a>(&'a self, path: &'a [u8]) -> (&'a [u8], &'a [u8]) {
         let mut best: (&[u8], &[u8]) = (path, &[]);
         let mut texts = self.texts();
@@ -73,7 +74,7 @@ impl FolderMap {
         best
     }
 
-    /// Likewise, in a room, ended by NUL; nothing if it is too long for that.
+    /// The name of a path on this host, ended by NUL; `None` if it is longer than `room`.
     pub fn put<'a>(&self, path: &[u8], room: &'a mut [u8; PATH]) -> Option<&'a [u8]> {
         let (folder, rest) = self.here(path);
         let len = folder.len() + rest.len();

@@ -1,27 +1,28 @@
-//! LZ4 blocks, for code that has no allocator. The format is that of `lz4_Block_format.md` of the
-//! LZ4 project; the tests compare with the crate `lz4_flex`.
+//! LZ4 blocks for code without an allocator. The format is that of `lz4_Block_format.md` of the LZ4
+//! project; the tests compare with the crate `lz4_flex`.
 //!
-//! That crate can do without an allocator since 0.14, and still cannot serve here:
+//! That crate needs no allocator since 0.14, and still cannot be used here:
 //!
 //! - Its feature `alloc` decides whether `compress_into` takes its table from the allocator. Cargo
 //!   unites features over all crates of a program. So any other dependency of a program that is
-//!   saved could turn `alloc` on, and a save would allocate while threads are stopped, where a
+//!   saved could turn `alloc` on, and a save would allocate while threads are stopped, when a
 //!   stopped thread may hold the lock of the allocator.
-//! - The restorer is compiled by itself, without Cargo and without crates. It shares the
-//!   decompressor with the library.
+//! - The restorer is compiled without Cargo and without crates. It shares the decompressor with the
+//!   library.
 
-/// Places in the table of the compressor.
+/// The number of places in the compressor's table.
 pub const TABLE: usize = 4096;
-/// A match is this long at least.
+/// The shortest match. Bytes.
 const MATCH_MIN: usize = 4;
-/// The last bytes of a block are literals.
+/// The number of bytes at the end of a block that are always literals.
 const TAIL: usize = 5;
-/// No match begins in the last bytes of a block.
+/// The number of bytes at the end of a block in which no match begins.
 const MATCH_END: usize = 12;
-/// A match begins this far back at most.
+/// The largest distance of a match. Bytes.
 const BACK_MAX: usize = 65_535;
 
-/// Compresses `input` into `output`; the length, or `None` if there is no room.
+/// Compresses `input` into `output`. Returns the length of the block; `None` if `output` is too
+/// short.
 pub fn compress(input: &[u8], output: &mut [u8], table: &mut [u32; TABLE]) -> Option<usize> {
     table.fill(0);
     let mut out = Writer { output, len: 0 };
@@ -31,12 +32,12 @@ pub fn compress(input: &[u8], output: &mut [u8], table: &mut [u32; TABLE]) -> Op
     while at < limit {
         let word = word(input, at);
         let slot = &mut table[(word.wrapping_mul(2_654_435_761) >> 20) as usize];
-        // Places are counted from 1, so that 0 is none.
+        // Places are counted from 1; 0 means none.
         let before = core::mem::replace(slot, at as u32 + 1) as usize;
         let hit =
             before > 0 && at + 1 - before <= BACK_MAX && self::word(input, before - 1) == word;
         if !hit {
-            // The longer nothing is found, the larger the steps.
+            // The longer no match is found, the larger the steps.
             at += 1 + ((at - anchor) >> 6);
             continue;
         }
@@ -70,7 +71,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// What a length is beyond the four bits of the token.
+    /// Writes the part of a length beyond the four bits of the token.
     fn length(&mut self, len: usize) -> Option<()> {
         if let Some(mut rest) = len.checked_sub(15) {
             while rest >= 255 {
@@ -82,7 +83,7 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// Literals, then a match: how far back, how long.
+    /// Writes literals, then a match, as its distance and length.
     fn sequence(&mut self, literals: &[u8], found: Option<(usize, usize)>) -> Option<()> {
         let more = found.map_or(0, |(_, len)| len - MATCH_MIN);
         self.put(&[(literals.len().min(15) << 4 | more.min(15)) as u8])?;
@@ -96,7 +97,7 @@ impl Writer<'_> {
     }
 }
 
-/// Decompresses a block that becomes exactly `output`; `None` if it is none.
+/// Decompresses a block into all of `output`; `None` if the block is invalid or does not fill it.
 pub fn decompress(input: &[u8], output: &mut [u8]) -> Option<()> {
     let (mut at, mut len) = (0usize, 0usize);
     loop {
@@ -121,7 +122,7 @@ pub fn decompress(input: &[u8], output: &mut [u8]) -> Option<()> {
         if back >= count {
             output.copy_within(len - back..len - back + count, len);
         } else {
-            // It repeats what it makes.
+            // The match overlaps its own output.
             for place in len..len + count {
                 output[place] = output[place - back];
             }

@@ -1,5 +1,5 @@
-//! This host's processor: what it can do, as far as programs notice, and what it lacks of the one
-//! that an image was saved on.
+//! The processor of this host: its features, as far as programs can notice them, and what it lacks
+//! compared with the processor of an image.
 //!
 //! `unsafe` is here for one instruction, which reads the parts of a thread's state that the kernel
 //! keeps.
@@ -17,22 +17,22 @@ use core::{
     },
 };
 
-/// Parts of a thread's state that have no fixed place: all behind x87 and SSE.
+/// Bits of XCR0 whose parts have no fixed place: all but x87 and SSE.
 const EXTENDED: core::ops::Range<u32> = 2..63;
 /// Bytes of the XSAVE area with fixed places: x87, SSE and the header.
 const FIXED: u32 = 576;
 
-/// Where each part of a thread's state is in the XSAVE area, in the standard format. The kernel
-/// writes that area into signal frames, and takes it from there. Processors of one vendor have it
-/// alike, those of two vendors not.
+/// The places of the parts of a thread's state in the XSAVE area, in the standard format. The
+/// kernel writes that area into signal frames, and reads it from there. Processors of one vendor
+/// have the same layout; those of two vendors differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Offset and size, by the bit in XCR0. Bytes.
+    /// Offset and size of each part, by its bit in XCR0. Bytes.
     parts: [[u32; 2]; 64],
 }
 
 impl Layout {
-    /// That of this host, for the parts in `xcr0`.
+    /// The layout of this host, for the parts in `xcr0`.
     pub fn here(xcr0: u64) -> Self {
         let mut parts = [[0; 2]; 64];
         for bit in EXTENDED.filter(|bit| xcr0 & (1 << bit) != 0) {
@@ -42,8 +42,8 @@ impl Layout {
         Layout { parts }
     }
 
-    /// The bytes of the area, as far as the parts in `xcr0` need it, and a checksum of their
-    /// offsets and sizes.
+    /// The length of the area for the parts in `xcr0`, in bytes, and a checksum of their offsets
+    /// and sizes.
     pub fn of(&self, xcr0: u64) -> (u32, u64) {
         if xcr0 == 0 {
             return (0, 0);
@@ -60,11 +60,11 @@ impl Layout {
     }
 }
 
-/// What this host's processor can do. Each question to it may take 70 microseconds on a virtual
-/// machine, and there are some fifteen.
+/// Reads the features of this host's processor. Slow on a virtual machine: there are some fifteen
+/// CPUID instructions of up to 70 microseconds each. [`known`] reads them once.
 pub fn here() -> Cpu {
     const OSXSAVE: u32 = 1 << 27;
-    // Beyond its last leaf, a processor answers with those of another leaf.
+    // For a leaf above the last one, a processor returns the values of another leaf.
     let (last, last_extended) = (__cpuid(0).eax, __cpuid(0x8000_0000).eax);
     let leaf = |number: u32, sub: u32| {
         let last = match number {
@@ -82,7 +82,7 @@ pub fn here() -> Cpu {
         }
     };
     let (one, seven) = (leaf(1, 0), leaf(7, 0));
-    // A leaf says how many of its kind follow.
+    // Leaf 7 reports the number of its sub-leaves.
     let seven_one = leaf(if seven.eax >= 1 { 7 } else { u32::MAX }, 1);
     let extended = leaf(0x8000_0001, 0);
     let xcr0 = match one.ecx & OSXSAVE {
@@ -111,29 +111,30 @@ pub fn here() -> Cpu {
 
 #[target_feature(enable = "xsave")]
 fn parts() -> u64 {
-    // SAFETY: only called where the system has turned XSAVE on; register 0 is always there.
+    // SAFETY: only called where the kernel has turned XSAVE on; register 0 always exists.
     unsafe { _xgetbv(0) }
 }
 
-/// Something that a processor lacks.
+/// A property that a processor lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// Instructions that a program may use.
+    /// A feature, so that instructions of the program may be missing.
     Feature(Feature),
-    /// Registers of threads, by their bit in XCR0: they would silently be cut off.
+    /// A part of the state of threads, by its bit in XCR0: these registers would be lost without an
+    /// error.
     Part(u32),
     /// The places of the registers in signal frames.
     Layout,
 }
 
-/// What a host lacks of the processor of an image.
+/// What a host lacks compared with the processor of an image.
 pub fn lacks<'a>(
     image: &'a Cpu,
     here: &'a Cpu,
     layout: &Layout,
 ) -> impl Iterator<Item = Lack> + 'a {
     let parts = image.xcr0 & !here.xcr0;
-    // A part that is not there has no place either.
+    // A missing part has no place to compare.
     let moved = parts == 0 && layout.of(image.xcr0) != (image.xsave_len, image.xsave_check);
     features::missing(image, here)
         .map(Lack::Feature)
@@ -145,17 +146,17 @@ pub fn lacks<'a>(
         .chain(moved.then_some(Lack::Layout))
 }
 
-/// What [`known`] keeps, as words. The first one holds leaf 1, which no processor has as zero.
+/// The result that [`known`] keeps. The first word holds leaf 1, which is zero on no processor.
 static KNOWN: [AtomicU64; Cpu::LEN / 8] = [const { AtomicU64::new(0) }; Cpu::LEN / 8];
 
-/// As [`here`], but asked only once, until [`forget`].
+/// As [`here`], but read only once until [`forget`].
 pub fn known() -> Cpu {
     let mut bytes = [0; Cpu::LEN];
     let (words, _) = bytes.as_chunks_mut::<8>();
     if KNOWN[0].load(Acquire) == 0 {
         let cpu = here();
         let (found, _) = cpu.bytes().as_chunks::<8>();
-        // The first one last: with it all are there.
+        // The first word is stored last: when it is set, all words are.
         for (known, word) in KNOWN.iter().zip(found).rev() {
             known.store(u64::from_ne_bytes(*word), Release);
         }
@@ -166,7 +167,7 @@ pub fn known() -> Cpu {
     Cpu::from_prefix(&bytes).unwrap_or_default()
 }
 
-/// This process was restored, and the host may be another one.
+/// Has [`known`] read the processor again, in a restored process that may be on another host.
 pub fn forget() {
     KNOWN[0].store(0, Relaxed);
 }

@@ -1,17 +1,17 @@
-//! Linux system calls of x86-64, as bare as they are: no `errno`, no cancellation, no locks.
+//! Bare Linux system calls of x86-64: no `errno`, no cancellation, no locks.
 //!
-//! A call returns what the kernel returns; [`check`] turns the range of errors into an `Err`.
+//! A call returns the kernel's value; [`check`] turns error values into an `Err`.
 
 use core::arch::asm;
 
-/// A number of `errno.h`.
+/// An error number of `errno.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// What a call came to.
+/// The result of a system call.
 pub type Result<T> = core::result::Result<T, Errno>;
 
-/// Splits values from errors.
+/// Turns the kernel's error values, -4095 to -1, into an `Err`.
 pub fn check(value: isize) -> Result<usize> {
     match value {
         -4095..=-1 => Err(Errno(-value as i32)),
@@ -24,11 +24,11 @@ macro_rules! call {
         /// A system call by its number.
         ///
         /// # Safety
-        /// What the call does to the process must be right.
+        /// The effect of the call on the process must be sound.
         #[inline(always)]
         pub unsafe fn $name(number: usize $(, $argument: usize)*) -> isize {
             let value;
-            // SAFETY: the kernel changes nothing but these registers and what the call is for.
+            // SAFETY: the kernel changes only these registers, and memory that the call is for.
             unsafe {
                 asm!(
                     "syscall",
@@ -52,7 +52,7 @@ call!(call4, a in "rdi", b in "rsi", c in "rdx", d in "r10");
 call!(call5, a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8");
 call!(call6, a in "rdi", b in "rsi", c in "rdx", d in "r10", e in "r8", f in "r9");
 
-/// Numbers of the calls.
+/// The numbers of the system calls.
 #[allow(missing_docs)]
 pub mod nr {
     pub const READ: usize = 0;
@@ -141,17 +141,17 @@ pub mod nr {
     pub const SETPRIORITY: usize = 141;
 }
 
-/// Interrupted.
+/// The call was interrupted by a signal.
 pub const EINTR: Errno = Errno(4);
-/// Try again.
+/// The call would block, or a resource is short.
 pub const EAGAIN: Errno = Errno(11);
 
-/// Reads; may be short.
+/// Reads from a descriptor. May read less than `buffer` holds; 0 means the end.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
-    // SAFETY: the buffer is ours to be written.
+    // SAFETY: the buffer is borrowed for writing.
     let value = unsafe {
         call3(
             nr::READ,
@@ -163,32 +163,32 @@ pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize> {
     check(value)
 }
 
-/// Writes; may be short.
+/// Writes to a descriptor. May write less than `bytes`.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn write(fd: i32, bytes: &[u8]) -> Result<usize> {
     // SAFETY: the bytes are only read.
     check(unsafe { call3(nr::WRITE, fd as usize, bytes.as_ptr() as usize, bytes.len()) })
 }
 
-/// Writes both parts, one after the other; may be short.
+/// Writes `head`, then `content`. May write less.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn writev(fd: i32, head: &[u8], content: &[u8]) -> Result<usize> {
     let parts = [head, content].map(|part| [part.as_ptr() as usize, part.len()]);
     // SAFETY: both parts are only read.
     check(unsafe { call3(nr::WRITEV, fd as usize, parts.as_ptr() as usize, 2) })
 }
 
-/// Opens; `path` ends with NUL.
+/// Opens a file; `path` ends with NUL.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn open(path: &[u8], flags: i32, mode: u32) -> Result<i32> {
     debug_assert!(path.last() == Some(&0));
-    // SAFETY: the path is ended, and only read.
+    // SAFETY: the path is ended by NUL, and only read.
     let value = unsafe {
         call3(
             nr::OPEN,
@@ -200,33 +200,33 @@ pub fn open(path: &[u8], flags: i32, mode: u32) -> Result<i32> {
     check(value).map(|fd| fd as i32)
 }
 
-/// Closes.
+/// Closes a descriptor.
 pub fn close(fd: i32) {
-    // SAFETY: it is the caller's descriptor. Nothing can be done about an error.
+    // SAFETY: the descriptor is the caller's. An error needs no handling.
     unsafe { call1(nr::CLOSE, fd as usize) };
 }
 
-/// Ends the process at once.
+/// Ends the process at once, with all threads and without any clean-up.
 pub fn exit_group(code: i32) -> ! {
     loop {
-        // SAFETY: it does not return.
+        // SAFETY: the call does not return.
         unsafe { call1(nr::EXIT_GROUP, code as usize) };
     }
 }
 
-/// This thread's id.
+/// The id of this thread.
 pub fn gettid() -> i32 {
-    // SAFETY: it changes nothing.
+    // SAFETY: the call changes nothing.
     unsafe { call0(nr::GETTID) as i32 }
 }
 
-/// This process's id.
+/// The id of this process.
 pub fn getpid() -> i32 {
-    // SAFETY: it changes nothing.
+    // SAFETY: the call changes nothing.
     unsafe { call0(nr::GETPID) as i32 }
 }
 
-/// A clock. Nanoseconds.
+/// The time of a clock. Nanoseconds.
 pub fn clock_ns(clock: i32) -> u64 {
     let mut time = [0u64; 2];
     // SAFETY: the kernel writes two words.
@@ -240,12 +240,12 @@ pub fn clock_ns(clock: i32) -> u64 {
     time[0] * 1_000_000_000 + time[1]
 }
 
-/// New memory without a name, anywhere or (`fixed`) at `address`.
+/// Maps new anonymous memory, at `address` if `flags` has `MAP_FIXED`.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn map(address: usize, len: usize, prot: i32, flags: i32) -> Result<usize> {
-    // SAFETY: without MAP_FIXED nothing that exists is touched; callers that give it mean it.
+    // SAFETY: without MAP_FIXED no existing memory changes; callers with MAP_FIXED own the range.
     let value = unsafe {
         call6(
             nr::MMAP,
@@ -263,22 +263,22 @@ pub fn map(address: usize, len: usize, prot: i32, flags: i32) -> Result<usize> {
 /// Removes mappings.
 ///
 /// # Safety
-/// Nothing uses that memory any more.
+/// No code uses that memory any more.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub unsafe fn unmap(address: usize, len: usize) -> Result<usize> {
     // SAFETY: as promised by the caller.
     check(unsafe { call2(nr::MUNMAP, address, len) })
 }
 
-/// Waits until the word at `word` is no longer `value`, or for no reason.
+/// Waits until `word` is not `value`. May return early.
 pub fn futex_wait(word: &core::sync::atomic::AtomicU32, value: u32) {
     // SAFETY: FUTEX_WAIT | FUTEX_PRIVATE only reads the word.
     unsafe { call4(nr::FUTEX, word.as_ptr() as usize, 128, value as usize, 0) };
 }
 
-/// Like [`futex_wait`], but no longer than `span`. Nanoseconds.
+/// Like [`futex_wait`], for at most `span` nanoseconds.
 pub fn futex_wait_for(word: &core::sync::atomic::AtomicU32, value: u32, span: u64) {
     let time = [span / 1_000_000_000, span % 1_000_000_000];
     let (word, time) = (word.as_ptr() as usize, time.as_ptr() as usize);
@@ -292,13 +292,13 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
     unsafe { call3(nr::FUTEX, word.as_ptr() as usize, 129, i32::MAX as usize) };
 }
 
-/// How many wait at `word`, whose value is this; none if it is another. They are in the kernel, and
-/// stay there until they are woken.
+/// The number of threads that wait at `word` in the kernel, if its value is `value`, else 0. These
+/// threads stay in the kernel until they are woken.
 pub fn futex_waiters(word: &core::sync::atomic::AtomicU32, value: u32) -> u32 {
     const CMP_REQUEUE_PRIVATE: usize = 4 | 128;
     let (at, all) = (word.as_ptr() as usize, i32::MAX as usize);
-    // SAFETY: it wakes none, and has all of them wait at the very word where they do; it says how
-    // many these are.
+    // SAFETY: the call wakes no thread, and requeues all waiters to the same word. It returns their
+    // number.
     let value = unsafe {
         call6(
             nr::FUTEX,
@@ -313,17 +313,17 @@ pub fn futex_waiters(word: &core::sync::atomic::AtomicU32, value: u32) -> u32 {
     check(value).map_or(0, |count| count as u32)
 }
 
-/// Lends memory to a pipe, for the reader of the pipe; may lend less than was given.
+/// Lends memory to a pipe, for the reader of the pipe. May lend less than `content`.
 ///
 /// # Errors
-/// The kernel's.
+/// Errors of the kernel.
 pub fn lend(fd: i32, content: &[u8]) -> Result<usize> {
     let part = [content.as_ptr() as usize, content.len()];
     // SAFETY: the content is only read.
     check(unsafe { call4(nr::VMSPLICE, fd as usize, part.as_ptr() as usize, 1, 0) })
 }
 
-/// Processors that this thread may use.
+/// The number of processors that this thread may use.
 pub fn processors() -> u32 {
     let mut set = [0u64; 16];
     let (len, to) = (size_of_val(&set), set.as_mut_ptr() as usize);
@@ -332,7 +332,7 @@ pub fn processors() -> u32 {
     set.iter().map(|word| word.count_ones()).sum()
 }
 
-/// Gives others the processor for some time. Nanoseconds.
+/// Sleeps for `span` nanoseconds, or until a signal.
 pub fn pause_ns(span: u64) {
     let time = [span / 1_000_000_000, span % 1_000_000_000];
     // SAFETY: the kernel reads two words.

@@ -1,19 +1,19 @@
-//! Saves a program that does not call this library: by a signal from outside.
+//! Handles the signal that requests an image, in a program that does not call this library.
 //!
 //! A program into which this library was loaded by `LD_PRELOAD` saves itself when it gets
-//! [`TRIGGER`] from a [`Request`](crate::Request), which says where to and how: `vm image save`
-//! makes such.
+//! [`TRIGGER`] from a [`Request`](crate::Request), which says where the image goes and how it is
+//! saved. `vm image save` makes such requests.
 //!
-//! With `VM_IMAGE_FILE=PATTERN` in its environment, a program that has this library in it - linked
-//! or by `LD_PRELOAD` - saves itself to that file whenever anybody sends it the signal. The image
-//! appears under that name when it is whole; until then it is in a file of its own
-//! ([`crate::trigger::image_path`]). If the save fails, the reason is in `FILE.error`.
-//! `VM_IMAGE_MODE` says how, one or more of these with commas between: `rounds`, most is written
-//! while the program runs; `forked`, a copy writes the rest; `exit`, the program ends then;
-//! `carry`, the image has the content of open files.
+//! A program that contains this library, linked or by `LD_PRELOAD`, and has `VM_IMAGE_FILE=PATTERN`
+//! in its environment saves itself to that file when any sender sends it the signal. The image gets
+//! that name when it is whole; until then it is in a part file ([`crate::trigger::image_path`]). If
+//! the save fails, the reason is in `FILE.error`. `VM_IMAGE_MODE` has the modes, separated by
+//! commas: `rounds`, most of the memory is written while the program runs; `forked`, a copy writes
+//! the rest; `exit`, the program ends after the save; `carry`, the image carries the content of
+//! open files.
 //!
-//! **Runs in signal handlers**: nothing here allocates or locks. What is done before
-//! `main` does not allocate either: the program's own `malloc` may not be ready for it.
+//! **Runs in signal handlers**: nothing here allocates or locks. The code before `main` does not
+//! allocate either, because the program's own `malloc` may not be ready.
 
 use crate::{
     frozen::{
@@ -43,11 +43,11 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
 };
 
-/// The pattern for the names of images, ended by NUL; empty: there is none.
+/// The pattern for the names of images, ended by NUL; empty: no pattern.
 static mut PATTERN: [u8; PATTERN_MAX] = [0; PATTERN_MAX];
-/// How images go to files of that pattern: bits of [`Modes`].
+/// The modes of saves to files of that pattern: bits of [`Modes`].
 static MODES: AtomicU32 = AtomicU32::new(0);
-/// Of the save whose rounds are under way: the token of the request for it, or 0; the number of its
+/// The save whose rounds are under way: the token of its request, or 0; the number of its part
 /// file.
 static BEGUN: (AtomicU64, AtomicU64) = (AtomicU64::new(0), AtomicU64::new(0));
 
@@ -71,7 +71,7 @@ extern "C" fn before_main() {
         return;
     }
     if let Some(pattern) = pattern.filter(|pattern| pattern.len() < PATTERN_MAX) {
-        // SAFETY: no other thread is there, and the handler is not installed yet.
+        // SAFETY: no other thread exists, and the handler is not installed yet.
         let place = unsafe {
             let at = &raw mut PATTERN;
             &mut *at
@@ -93,7 +93,7 @@ extern "C" fn before_main() {
     }
     resume::look_up();
     interpose::keep_open(TRIGGER);
-    // The program runs without the handler, and a requester gets an error.
+    // If this fails, the program runs without the handler, and a requester gets an error.
     let _ = signal::install_at(TRIGGER, on_trigger);
 }
 
@@ -103,7 +103,7 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
     }
     let target = match packet::token_of(info) {
         0 => Target::of_pattern(),
-        // The requester may be gone.
+        // The requester may be gone: then no image is wanted.
         token => match Requester::connect(token) {
             Some(requester) => Ok(Target::Requester(requester)),
             None => return,
@@ -114,7 +114,7 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
         Err(fault) => return say(&fault.text()),
     };
     if !turn::TRIGGER.take() && !sequence::give_up_if_ended() {
-        // Until the image has its name, another save would be in its way.
+        // Another save is refused until the image has its name.
         let text = format_args!("another save of this process is under way");
         return target.fail(&Fault::Refused(Text::of(text)));
     }
@@ -125,7 +125,7 @@ extern "C" fn on_trigger(_: i32, info: *mut libc::siginfo_t, _: *mut libc::ucont
     finish(target, step);
 }
 
-/// The rounds are over.
+/// Writes the rest of the image, when the rounds are over.
 fn write_rest() {
     let target = match BEGUN.0.load(Relaxed) {
         0 => Target::of_pattern(),
@@ -148,7 +148,8 @@ fn write_rest() {
 
 fn finish(mut target: Target, step: Outcome<End>) {
     match step {
-        // Another thread may be saving here already; or the rounds tell their end.
+        // After a restore, another thread may be saving already. After the beginning of rounds, the
+        // turn is kept until the rounds are over.
         Ok(End::Restored | End::Begun) => return,
         Ok(End::Saved(saved)) => target.succeed(saved),
         Err(fault) => target.fail(&fault),
@@ -156,7 +157,7 @@ fn finish(mut target: Target, step: Outcome<End>) {
     turn::TRIGGER.give_back();
 }
 
-/// What a step came to.
+/// The result of a step.
 enum End {
     /// The rounds have begun.
     Begun,
@@ -164,18 +165,18 @@ enum End {
     Restored,
 }
 
-/// Where an image goes, and where the result of the save is told.
+/// The destination of an image, and of the report on the save.
 #[expect(clippy::large_enum_variant, reason = "there is no allocator")]
 enum Target {
-    /// The file of this name; the number of the one that it is in until it is whole.
+    /// The file of this name, and the number of its part file.
     File(ImagePath, Option<u64>),
-    /// The requester has made a file.
+    /// The requester, which has made a file.
     Requester(Requester),
 }
 
 impl Target {
     fn of_pattern() -> Outcome<Self> {
-        // SAFETY: nobody writes it any more.
+        // SAFETY: no code writes the pattern any more.
         let pattern = unsafe {
             let at = &raw const PATTERN;
             &*at
@@ -194,11 +195,11 @@ impl Target {
         }
     }
 
-    /// A descriptor for the image.
+    /// Opens the destination.
     fn open(&mut self) -> Outcome<i32> {
         match self {
             Target::File(path, number) => {
-                // What an earlier one failed of is true no more.
+                // The error of an earlier save does not hold any more.
                 path.error()?.remove();
                 let (image, made) = path.make_part()?;
                 *number = Some(made);
@@ -208,7 +209,7 @@ impl Target {
         }
     }
 
-    /// Does something with a descriptor for the image, and closes it.
+    /// Calls `work` with a request for the descriptor `image`, and closes the descriptor.
     fn with<T>(
         &mut self,
         image: i32,
@@ -238,7 +239,8 @@ impl Target {
         self.with(image, sequence::save).and_then(end_of)
     }
 
-    /// The thread that sends has the file open; the program has no descriptor for it meanwhile.
+    /// The sending thread has the file open; the program has no descriptor for it during the
+    /// rounds.
     fn begin_rounds(&mut self) -> Outcome<End> {
         let image = self.open()?;
         let (token, number) = match self {
@@ -270,7 +272,8 @@ impl Target {
         self.with(image, rest).and_then(end_of)
     }
 
-    /// The image is whole.
+    /// Gives the image its name, or reports it to the requester. Ends the process in the mode for
+    /// that.
     fn succeed(&mut self, saved: SaveResult) {
         let exits = self.modes().has(Modes::EXIT);
         let is_named = match self {
@@ -284,12 +287,13 @@ impl Target {
             Target::Requester(requester) => requester.say_saved(saved, exits),
         };
         if exits && is_named {
-            // What is buffered is in the image: nothing may be written twice.
+            // Ends without flushing: buffered output is in the image, and must not be written
+            // twice.
             sys::exit_group(0);
         }
     }
 
-    /// There is none: tells why.
+    /// Reports why there is no image.
     fn fail(&mut self, fault: &Fault) {
         match self {
             Target::File(path, number) => {
@@ -305,7 +309,7 @@ impl Target {
     }
 }
 
-/// Waits for a copy that writes.
+/// Waits for the copy that writes the image, if there is one.
 fn end_of(now: AfterSave) -> Outcome<End> {
     match now {
         AfterSave::Restored => Ok(End::Restored),
@@ -320,6 +324,6 @@ fn end_of(now: AfterSave) -> Outcome<End> {
 
 fn say(text: &Text) {
     let line = Text::of(format_args!("vm-image: {}\n", text.as_str()));
-    // Nobody can be told if not so.
+    // There is no other place for a report that cannot be written.
     let _ = sys::write(2, line.as_str().as_bytes());
 }

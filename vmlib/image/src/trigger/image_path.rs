@@ -1,9 +1,9 @@
-//! Where a program that does not call this library leaves its images: names from a pattern, a file
-//! for each save until its image is whole, and one that says why there is none.
+//! The files of images that a program saves on a signal: names from a pattern, a part file for each
+//! save until its image is whole, and a file with the reason if the save fails.
 //!
-//! Others may write to the folder. So what is made there is new, under a name that cannot be
-//! guessed, for the user alone, and no link is followed. The names that people know are only ever
-//! given to what is complete.
+//! Other users may write to the folder. So a file is made new, under a name that cannot be guessed,
+//! with access for this user alone, and no link is followed. The known names are given only to
+//! complete files.
 //!
 //! **Runs in signal handlers**: nothing here allocates or locks.
 
@@ -13,11 +13,11 @@ use crate::{
 };
 use std::fmt::Write as _;
 
-/// Bytes of a pattern, at most.
+/// The limit of a pattern. Bytes.
 pub const PATTERN_MAX: usize = 1024;
-/// Bytes of a name that was made of one, with all that is added, and a NUL.
+/// The limit of a name that was made from a pattern, with its extension and a NUL. Bytes.
 const PATH_MAX: usize = PATTERN_MAX + 256;
-/// Names that are tried.
+/// The number of random names that are tried.
 const TRIES: u32 = 16;
 
 /// A path, ended by NUL.
@@ -32,8 +32,8 @@ impl ImagePath {
         len: 0,
     };
 
-    /// The name of an image. In the pattern `%p` stands for this process's id, `%h` for the name
-    /// of this host, `%%` for `%`.
+    /// The name of an image. In the pattern, `%p` stands for the id of this process, `%h` for the
+    /// name of this host, `%%` for `%`.
     pub fn of(pattern: &[u8]) -> Outcome<Self> {
         let mut path = ImagePath::EMPTY;
         let mut rest = pattern;
@@ -52,12 +52,12 @@ impl ImagePath {
         Ok(path)
     }
 
-    /// The file that an image is in until it is whole; `number` makes it one of its own.
+    /// The name of a part file with this random number.
     pub fn part(&self, number: u64) -> Outcome<Self> {
         self.with(format_args!(".{number:016x}.part"))
     }
 
-    /// The file that says why there is no image.
+    /// The name of the file with the reason why there is no image.
     pub fn error(&self) -> Outcome<Self> {
         self.with(format_args!(".error"))
     }
@@ -89,7 +89,7 @@ impl ImagePath {
             host
         };
         let name = host.nodename.iter().take_while(|byte| **byte != 0);
-        // A name with a slash would lead elsewhere.
+        // A slash in the name would lead to another folder.
         let byte = |byte: &libc::c_char| {
             if *byte as u8 == b'/' {
                 b'_'
@@ -108,8 +108,7 @@ impl ImagePath {
         self.bytes.as_ptr() as usize
     }
 
-    /// Makes a file of its own for what is to have this name. Returns its descriptor and its
-    /// number.
+    /// Makes a part file for this name. Returns its descriptor and its random number.
     pub fn make_part(&self) -> Outcome<(i32, u64)> {
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL | NO_LINK;
         for _ in 0..TRIES {
@@ -122,13 +121,13 @@ impl ImagePath {
         refuse!("all names for the image's file are taken")
     }
 
-    /// Opens that file again.
+    /// Opens a part file again.
     pub fn open_part(&self, number: u64) -> Outcome<i32> {
         sys::open(self.part(number)?.ended(), libc::O_RDWR | NO_LINK, 0)
             .step("opening the image's file")
     }
 
-    /// Gives it this name, whatever had it.
+    /// Gives a part file this name, and replaces a file that has it.
     pub fn take_part(&self, number: u64) -> Outcome<()> {
         let part = self.part(number)?;
         // SAFETY: both paths are ended by NUL.
@@ -138,20 +137,20 @@ impl ImagePath {
             .step("giving the image its name")
     }
 
-    /// Removes it.
+    /// Removes a part file.
     pub fn remove_part(&self, number: u64) {
         if let Ok(part) = self.part(number) {
             part.remove();
         }
     }
 
-    /// Removes the file, if it is there.
+    /// Removes the file of this name, if it exists.
     pub fn remove(&self) {
         // SAFETY: the path is ended by NUL.
         unsafe { sys::call1(nr::UNLINK, self.address()) };
     }
 
-    /// Makes this the name of a file that holds this text alone.
+    /// Makes a new file of this name with this text.
     pub fn write(&self, text: &Text) -> Outcome<()> {
         let (fd, number) = self.make_part()?;
         let text = text.as_str().as_bytes();
@@ -171,10 +170,10 @@ impl std::fmt::Write for ImagePath {
     }
 }
 
-/// Nor is the descriptor for programs that this one starts.
+/// Flags: do not follow a link, and close the descriptor when a program is executed.
 const NO_LINK: i32 = libc::O_NOFOLLOW | libc::O_CLOEXEC;
 
-/// A random number.
+/// A random number, without waiting.
 pub fn random() -> u64 {
     const NO_WAIT: usize = 1;
     let mut number = 0u64;
@@ -182,7 +181,8 @@ pub fn random() -> u64 {
     let got = unsafe { sys::call3(nr::GETRANDOM, &raw mut number as usize, 8, NO_WAIT) };
     match got {
         8 => number,
-        // Just after the boot. That there is no file of the name is made sure of in any case.
+        // The kernel has no random numbers just after the boot. The file is made only if the name
+        // is free.
         _ => sys::clock_ns(libc::CLOCK_MONOTONIC) ^ (sys::gettid() as u64) << 48,
     }
 }
@@ -227,7 +227,7 @@ mod tests {
         let name = text(&path.part(first.1).expect("it fits"));
         let rights = fs::metadata(&name).expect("it is there").permissions();
         assert_eq!(rights.mode() & 0o777, 0o600);
-        // Another user has put a link in its place.
+        // Another user has put a link in the file's place.
         fs::rename(&name, folder.path().join("aside")).expect("it is there");
         symlink(&other, &name).expect("a link");
         assert!(path.open_part(first.1).is_err());

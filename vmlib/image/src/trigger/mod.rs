@@ -1,7 +1,8 @@
-//! Saves a program that contains no call of this library: a signal asks for the image, from
-//! another process (`request`) or by environment variables (`handler`, `image_path`).
+//! Saves a program that does not call this library. A signal requests the image: from another
+//! process (`request`), or, in a program with certain environment variables, from any sender
+//! (`handler`, `image_path`).
 
-// In the process that is asked.
+// In the process that is saved.
 pub mod handler;
 pub mod image_path;
 pub mod requester;

@@ -1,21 +1,21 @@
-//! What both ends of a request share: the modes of a save, the name of the socket, the packets.
+//! Shared by both ends of a request: the modes of a save, the name of the socket, the packets.
 //!
 //! **Used in signal handlers**: nothing here allocates or locks.
 
 use crate::frozen::queued_signal;
 
-/// How a process is saved that was asked to.
+/// The modes of a requested save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Modes(u32);
 
 impl Modes {
-    /// A copy of the process writes, while it runs on.
+    /// A copy of the process writes the image while the process runs.
     pub const FORKED: Modes = Modes(1);
-    /// It ends when the image is whole.
+    /// The process ends when the image is whole.
     pub const EXIT: Modes = Modes(2);
-    /// Most is written while it runs.
+    /// Most of the memory is written in pre-copy rounds.
     pub const ROUNDS: Modes = Modes(4);
-    /// The image has the content of open files.
+    /// The image carries the content of open files.
     pub const CARRY: Modes = Modes(8);
 
     const WORDS: [(&str, Modes); 4] = [
@@ -25,7 +25,7 @@ impl Modes {
         ("carry", Modes::CARRY),
     ];
 
-    /// Both.
+    /// The modes of both values.
     #[must_use]
     pub fn with(self, other: Modes) -> Modes {
         Modes(self.0 | other.0)
@@ -49,16 +49,16 @@ impl Modes {
     }
 }
 
-/// The upper 16 bits of a number that comes with the signal.
+/// The upper 16 bits of the number that comes with the signal.
 pub const MARK: u64 = 0x564d << 48;
 
-/// What the names of the sockets begin with.
+/// The prefix of the names of the sockets.
 const NAME: &[u8] = b"vm-image-";
 
-/// Bytes of a packet.
+/// The limit of a packet. Bytes.
 pub const PACKET: usize = 512;
 
-/// What a process that was asked says.
+/// A message from the process that is saved to the requester.
 pub enum Reply<'a> {
     Begun,
     Saved { bytes: u64, ns: u64 },
@@ -105,7 +105,7 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// The name of the socket of a request.
+/// The name of the socket of a request, in the abstract namespace.
 pub fn name_of(token: u64) -> [u8; NAME.len() + 16] {
     let mut name = [0; NAME.len() + 16];
     name[..NAME.len()].copy_from_slice(NAME);
@@ -115,7 +115,7 @@ pub fn name_of(token: u64) -> [u8; NAME.len() + 16] {
     name
 }
 
-/// The number that a signal of a request came with; 0: it is of none.
+/// The number that came with the signal of a request; 0 if the signal is of no request.
 pub fn token_of(info: *const libc::siginfo_t) -> u64 {
     match queued_signal::value_of(info) as u64 {
         token if token >> 48 == MARK >> 48 => token,

@@ -1,4 +1,4 @@
-//! What the kernel tells of a process that is to be asked for its image, read before the signal is
+//! The kernel's view of a process whose image is to be requested. It is read before the signal is
 //! sent.
 
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
 };
 use std::fs;
 
-/// What the kernel tells of a process that is to be asked.
+/// The state of a process, from `/proc`.
 pub struct ProcessStatus {
     pid: i32,
     pub name: String,
@@ -15,11 +15,11 @@ pub struct ProcessStatus {
     caught: u64,
     ignored: u64,
     waiting: u64,
-    /// Of each thread, what it blocks.
+    /// The set of blocked signals of each thread.
     blocked: Vec<u64>,
-    /// The library is mapped, or it was started so that it would be.
+    /// Whether the library is mapped, or the process was started so that it would be.
     has_library: bool,
-    /// Something has loaded its libraries.
+    /// Whether a loader has loaded the program's libraries.
     has_loader: bool,
 }
 
@@ -31,7 +31,7 @@ impl ProcessStatus {
         let status = String::from_utf8_lossy(&status).into_owned();
         let mut blocked = Vec::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
-            // One that has just ended has no file.
+            // A thread that has just ended has no file.
             if let Ok(status) = thread.and_then(|thread| fs::read(thread.path().join("status"))) {
                 blocked.push(set(&String::from_utf8_lossy(&status), "SigBlk"));
             }
@@ -41,7 +41,8 @@ impl ProcessStatus {
             bytes.windows(text.len()).any(|part| part == text)
         };
         let maps = read("maps").map_err(failed)?;
-        // Where it was restored, its memory has no names of files.
+        // The memory of a restored process has no names of files, so its environment is searched,
+        // too.
         let started = read("environ").map_err(failed)?;
         Ok(ProcessStatus {
             pid,
@@ -58,7 +59,7 @@ impl ProcessStatus {
         })
     }
 
-    /// Whether the signal would be answered, as far as can be seen from outside.
+    /// Whether the process would handle the signal, as far as that shows from outside.
     pub fn check(&self) -> Result<(), RequestError> {
         let bit = signal::bit(TRIGGER);
         let (pid, name) = (self.pid, self.name.clone());
@@ -100,13 +101,13 @@ impl ProcessStatus {
         }
     }
 
-    /// Whether the signal was sent and not taken.
+    /// Whether the signal is pending.
     pub fn waits(&self) -> bool {
         self.waiting & signal::bit(TRIGGER) != 0
     }
 }
 
-/// The value of a line of a status file.
+/// The value of a line `Name: value` of a status file.
 fn field<'a>(status: &'a str, name: &str) -> &'a str {
     let line = status
         .lines()

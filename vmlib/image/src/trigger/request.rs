@@ -1,19 +1,21 @@
-//! How one process, the requester, requests the image of another process, and learns the result.
+//! Requests the image of another process, and reports the result.
 //!
-//! The requester listens at a socket without a file, whose name is a random number, and sends
-//! [`TRIGGER`] with that number. The process that gets it connects, is handed the descriptor of
-//! the image's file and the modes, and says over the socket how the save ended. So it needs to
-//! know no path, and no rights to the folder. Both check the process at the other end: the process
-//! takes a descriptor from root and from its own user alone, and the requester gives one to that
-//! process alone.
+//! 1. The requester listens at a socket without a file, whose name is a random number, and sends
+//!   [`TRIGGER`] with that number.
+//! 2. The process that gets the signal connects, and receives the descriptor of the image's file
+//!   and the modes. So the process needs no path, and no rights to the folder.
+//! 3. The process reports over the socket how the save ended.
 //!
-//! While the rounds of a save last, the process has no descriptor for it: it connects once more
-//! for the rest.
+//! Each end checks the process at the other end: the saved process takes a descriptor only from
+//! root and from its own user, and the requester gives one only to the process that it signalled.
 //!
-//! The signal ends a process that has no handler for it. So the requester looks before
-//! ([`Request::send`]).
+//! During pre-copy rounds the process has no descriptor for the request; it connects once more for
+//! the rest of the image.
 //!
-//! [`crate::trigger::requester`] is the end in the process that is asked.
+//! The signal ends a process that has no handler for it. So [`Request::send`] checks the process
+//! first.
+//!
+//! [`crate::trigger::requester`] is the end in the process that is saved.
 
 use crate::{
     frozen::{file_calls, queued_signal, signal::TRIGGER},
@@ -43,26 +45,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A process has given its image.
+/// The result of a request: the process has written its image.
 #[derive(Debug)]
 #[must_use = "the process may wait for a word"]
 pub struct RequestedImage {
     /// Bytes of the image; 0 if a copy of the process has written it.
     pub bytes: u64,
-    /// How long it stood still.
+    /// The freeze time.
     pub freeze: Duration,
     connection: OwnedFd,
 }
 
 impl RequestedImage {
-    /// The image has its name now: a process that was to end does.
+    /// Reports that the image has its final name. A process that is to end after the save ends now.
     pub fn image_is_kept(self) {
-        // It may be gone already.
+        // The process may have ended already.
         let _ = send(&self.connection, &[1], SendFlags::NOSIGNAL);
     }
 }
 
-/// A process was asked for its image.
+/// A request that was sent.
 #[derive(Debug)]
 pub struct Request<'a> {
     pid: i32,
@@ -70,15 +72,16 @@ pub struct Request<'a> {
     modes: Modes,
     process: OwnedFd,
     listener: OwnedFd,
-    /// Until when it has to answer; none once it has.
+    /// The time limit for the connection; `None` once the process has connected.
     until: Option<Instant>,
 }
 
 impl<'a> Request<'a> {
-    /// Asks a process to write its image there, after a look whether it can be asked.
+    /// Requests that a process writes its image to `image`. Checks first whether the process would
+    /// handle the signal.
     ///
     /// # Errors
-    /// Why it was not asked.
+    /// Why no signal was sent.
     pub fn send(pid: i32, image: BorrowedFd<'a>, modes: Modes) -> Result<Self, RequestError> {
         let gone = |error| match error {
             Errno::SRCH | Errno::INVAL => RequestError::NoProcess(pid),
@@ -89,7 +92,7 @@ impl<'a> Request<'a> {
             }
         };
         let id = Pid::from_raw(pid).ok_or(RequestError::NoProcess(pid))?;
-        // From here on its number means nobody else.
+        // From here on, the process number cannot mean another process.
         let process = pidfd_open(id, PidfdFlags::empty()).map_err(gone)?;
         ProcessStatus::at(pid)?.check()?;
         let (listener, token) = listener()?;
@@ -104,7 +107,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Waits until the image is whole, or until something can be read from `interrupt`.
+    /// Waits until the image is whole, or until `interrupt` becomes readable.
     ///
     /// # Errors
     /// Why there is no image.
@@ -141,17 +144,18 @@ impl<'a> Request<'a> {
                 (true, None) => connection = self.accept()?,
                 (true, Some(told)) => match self.hear(told)? {
                     Some(news) => return Ok(news),
-                    // It connects again when the rounds are over.
+                    // The process connects again when the rounds are over.
                     None => connection = None,
                 },
-                // What it said before is heard first.
+                // A message that the process sent before its end comes first.
                 (false, _) if has_ended => return Err(RequestError::Ended(self.pid)),
                 (false, waiting) => connection = waiting,
             }
         }
     }
 
-    /// Hands the process what it needs. None if it is another one.
+    /// Accepts a connection and hands over descriptor and modes. `None` if the peer is another
+    /// process, or is gone.
     fn accept(&mut self) -> Result<Option<OwnedFd>, RequestError> {
         let connection = match accept_with(&self.listener, SocketFlags::CLOEXEC) {
             Ok(connection) => connection,
@@ -182,7 +186,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What the process says; none: its rounds have begun.
+    /// Reads a message of the process; `None`: its rounds have begun.
     fn hear(&self, connection: OwnedFd) -> Result<Option<RequestedImage>, RequestError> {
         let mut packet = [0; PACKET];
         let len = match recv(&connection, &mut packet, RecvFlags::empty()) {
@@ -205,7 +209,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Why there is no answer.
+    /// Why the process has not connected in time.
     fn silent(&self) -> RequestError {
         let Ok(look) = ProcessStatus::at(self.pid) else {
             return RequestError::NoProcess(self.pid);
@@ -226,7 +230,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A socket of a name that nobody can foresee, and the number that tells it.
+/// A socket with a random name, and the number in that name.
 fn listener() -> Result<(OwnedFd, u64), RequestError> {
     let token = MARK | image_path::random() >> 16;
     let made = || {
@@ -243,7 +247,7 @@ fn listener() -> Result<(OwnedFd, u64), RequestError> {
     made.map(|socket| (socket, token))
 }
 
-/// Sends the signal with that number.
+/// Sends the signal with the number.
 fn signal_process(pid: i32, process: &OwnedFd, token: u64) -> Result<(), RequestError> {
     let told = queued_signal::queued(TRIGGER, token as usize);
     let (fd, info) = (process.as_raw_fd() as usize, &raw const told as usize);

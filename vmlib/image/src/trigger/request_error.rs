@@ -1,106 +1,106 @@
-//! Why a process did not give its image.
+//! Why another process did not give its image.
 
 use crate::frozen::signal::TRIGGER;
 use rustix::io::Errno;
 use std::{io, time::Duration};
 
-/// What the shared library's file is called.
+/// The name of the shared library's file, without its extension.
 pub const LIBRARY: &str = "libvm_image";
 
-/// How long a process may take to answer the signal, and to reply; and how long the process waits
-/// for the requester.
+/// The time limit for a process to connect after the signal, and to reply; also the time for which
+/// the process waits for the requester.
 pub const ANSWER: Duration = Duration::from_secs(5);
 
-/// Why a process did not give its image.
+/// Why another process did not give its image.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// There is no such process.
+    /// No process has this id.
     #[error("there is no process {0}")]
     NoProcess(i32),
-    /// What the kernel tells of it may not be read, or it may not be sent signals.
+    /// The kernel does not let this process read the state of the other process, or signal it.
     #[error("process {pid} cannot be asked: {cause}")]
     NotAllowed {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// What the system says.
+        /// The error that the system reported.
         cause: io::Error,
     },
-    /// The signal would end it.
+    /// The process has no handler for the signal, which would end it.
     #[error(
         "process {pid} ({name}) cannot be saved: {LIBRARY} is not in it, so that signal {TRIGGER} \
          would end it; it was not sent. {hint}"
     )]
     NoHandler {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// Its name.
+        /// The name of the process.
         name: String,
-        /// What to do.
+        /// The remedy, as a sentence.
         hint: &'static str,
     },
-    /// It uses the signal itself.
+    /// The process has a handler of its own for the signal.
     #[error(
         "process {pid} ({name}) cannot be saved from outside: it has a handler of its own for \
          signal {TRIGGER}"
     )]
     OwnHandler {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// Its name.
+        /// The name of the process.
         name: String,
     },
-    /// The signal would wait for ever.
+    /// All threads of the process block the signal, so it would stay pending.
     #[error(
         "process {pid} ({name}) cannot be saved from outside: all its threads block signal {TRIGGER}"
     )]
     Blocked {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// Its name.
+        /// The name of the process.
         name: String,
     },
-    /// It does not run.
+    /// The process has ended, is stopped, or has not started to run.
     #[error("process {pid} ({name}) {what}")]
     DoesNotRun {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// Its name.
+        /// The name of the process.
         name: String,
-        /// What it does in place of that.
+        /// The state of the process, as the rest of the sentence.
         what: &'static str,
     },
-    /// It got the signal and did nothing.
+    /// The process took the signal and did not connect.
     #[error(
         "process {pid} ({name}) has not answered signal {TRIGGER} within {} seconds: it has put a \
          handler of its own in the place of {LIBRARY}'s, or is in another network namespace",
         ANSWER.as_secs()
     )]
     Silent {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// Its name.
+        /// The name of the process.
         name: String,
     },
-    /// It ended before its image was whole.
+    /// The process ended before its image was whole.
     #[error("process {0} ended before its image was whole")]
     Ended(i32),
-    /// The process has refused, and runs on.
+    /// The process refused the save, and runs on.
     #[error("process {pid} was not saved, and runs on: {why}")]
     Refused {
-        /// Which.
+        /// The process id.
         pid: i32,
-        /// Its reason.
+        /// The reason of the refusal.
         why: String,
     },
-    /// The requester has given up the request.
+    /// The requester was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// Something that should work did not.
+    /// A system call of a step failed.
     #[error("{step}: {cause}")]
     System {
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// What the system says.
+        /// The error that the system reported.
         cause: io::Error,
     },
 }

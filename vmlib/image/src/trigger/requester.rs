@@ -1,4 +1,4 @@
-//! The end of a request in the process that is asked for its image.
+//! The end of a request in the process that is saved.
 //!
 //! **Runs in signal handlers**: it allocates nothing and locks nothing.
 
@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// In the process that was asked: the other end. Not closed when it is dropped, for in a restored
-/// process its descriptors are gone.
+/// The connection to the requester. Dropping the value does not close the descriptors, because a
+/// restored process does not have them.
 pub struct Requester {
     socket: i32,
     token: u64,
@@ -25,11 +25,11 @@ pub struct Requester {
 }
 
 impl Requester {
-    /// Connects to the requester, and receives the modes and the descriptor; none if the requester
-    /// is gone, or may not request an image.
+    /// Connects to the requester, and receives the modes and the descriptor of the image. `None` if
+    /// the requester is gone or may not request an image.
     pub fn connect(token: u64) -> Option<Self> {
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        // SAFETY: it opens a descriptor.
+        // SAFETY: the call opens a descriptor.
         let made = unsafe { sys::call3(nr::SOCKET, libc::AF_UNIX as usize, kind as usize, 0) };
         let socket = sys::check(made).ok()? as i32;
         let asked = connect(socket, token).and_then(|()| receive(socket));
@@ -56,7 +56,7 @@ impl Requester {
         self.socket
     }
 
-    /// The descriptor for the image, which the caller closes.
+    /// The descriptor of the image, once. The caller closes it.
     pub fn take_image(&mut self) -> Outcome<i32> {
         match std::mem::replace(&mut self.image, -1) {
             -1 => refuse!("the image's file was used already"),
@@ -77,7 +77,8 @@ impl Requester {
         sys::close(self.socket);
     }
 
-    /// Whether the image is kept, if that is waited for.
+    /// Reports the save. With `waits`, waits until the requester has kept the image; returns
+    /// whether it has.
     pub fn say_saved(&mut self, saved: SaveResult, waits: bool) -> bool {
         self.say(&Reply::Saved {
             bytes: saved.bytes,
@@ -89,7 +90,7 @@ impl Requester {
                 match sys::read(self.socket, &mut word) {
                     Ok(len) => break len == 1,
                     Err(sys::EINTR) => {}
-                    // A disk may be slow.
+                    // The requester may wait for a slow disk.
                     Err(sys::EAGAIN) => continue,
                     Err(_) => break false,
                 }
@@ -102,12 +103,12 @@ impl Requester {
         let mut packet = [0; PACKET];
         let len = reply.write(&mut packet);
         let (fd, at) = (self.socket as usize, packet.as_ptr() as usize);
-        // SAFETY: the kernel reads the packet. Nobody may be there to hear it.
+        // SAFETY: the kernel reads the packet. The requester may be gone.
         unsafe { sys::call6(nr::SENDTO, fd, at, len, libc::MSG_NOSIGNAL as usize, 0, 0) };
     }
 }
 
-/// Connects to the socket of a request, if it is root's or this user's.
+/// Connects to the socket of a request, if the socket belongs to root or to this user.
 fn connect(socket: i32, token: u64) -> Option<()> {
     let name = name_of(token);
     // SAFETY: zeros are a value.
@@ -119,7 +120,7 @@ fn connect(socket: i32, token: u64) -> Option<()> {
     let len = size_of::<libc::sa_family_t>() + 1 + name.len();
     let limit = [ANSWER.as_secs(), 0u64];
     let (fd, level) = (socket as usize, libc::SOL_SOCKET as usize);
-    // SAFETY: the kernel reads the address and the limit.
+    // SAFETY: the kernel reads the address and the time limit.
     let user = unsafe {
         let (at, time) = (&raw const address as usize, limit.as_ptr() as usize);
         for option in [libc::SO_RCVTIMEO, libc::SO_SNDTIMEO] {
@@ -132,9 +133,9 @@ fn connect(socket: i32, token: u64) -> Option<()> {
     (peer.uid == 0 || peer.uid == user).then_some(())
 }
 
-/// Takes the modes, and the descriptor of the image's file.
+/// Receives the modes and the descriptor of the image.
 fn receive(socket: i32) -> Option<(Modes, i32)> {
-    /// Bytes of a head of control data, and of one with a descriptor.
+    /// Bytes of the head of control data.
     const HEAD: usize = size_of::<libc::cmsghdr>();
     let mut modes = [0u8; 4];
     let mut control = [0u64; 4];
@@ -150,9 +151,10 @@ fn receive(socket: i32) -> Option<(Modes, i32)> {
     message.msg_controllen = size_of_val(&control);
     let at = &raw mut message as usize;
     let flags = libc::MSG_CMSG_CLOEXEC as usize;
-    // SAFETY: the kernel writes into both rooms.
+    // SAFETY: the kernel writes into both buffers.
     let len = sys::check(unsafe { sys::call3(nr::RECVMSG, socket as usize, at, flags) });
-    // SAFETY: room for a head and a descriptor, and zeros where the kernel wrote none.
+    // SAFETY: the buffer has room for a head and a descriptor, and zeros where the kernel wrote
+    // none.
     let (head, image) = unsafe {
         let start = control.as_ptr();
         let head = &*start.cast::<libc::cmsghdr>();
