@@ -1,4 +1,4 @@
-//! Builds the restorer: a program of its own, without a C library, that the library embeds.
+//! Builds the restorer: a separate program without a C library, which the library embeds.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -40,7 +40,7 @@ fn main() {
         ])
         .args(["-C", "link-arg=-nostartfiles", "-C", "link-arg=-nostdlib"])
         .args(["-C", "link-arg=-static", "-C", "link-arg=-no-pie"])
-        // Far from everything that programs, libraries and the kernel choose by themselves.
+        // An address far from those that programs, libraries and the kernel choose by themselves.
         .args(["-C", "link-arg=-Wl,--image-base=0x200000000000"])
         .env_remove("RUSTC_WRAPPER")
         .status()

@@ -1,9 +1,9 @@
-//! A helper that has the kernel find the memory which is to be filled, ahead of the process that
-//! fills it from a pipe or socket.
+//! A helper that has the kernel allocate memory ahead of the process that fills it from a pipe or
+//! socket.
 //!
-//! To find and clear a page takes about as long as to fill it, and much longer on a virtual machine
-//! whose host has to find it first. The reader of a pipe would do that while it holds the pipe,
-//! and the writer would wait for it.
+//! Allocating and clearing a page takes about as long as filling it, and much longer on a virtual
+//! machine whose host must allocate the page first. Without the helper, the reader of a pipe would
+//! do that while it locks the pipe, and the writer of the image would wait.
 
 use crate::{
     helper,
@@ -14,21 +14,21 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// Memory that is asked for at once. Bytes.
+/// The memory that one call allocates. Bytes.
 const STEP: u64 = 4 << 20;
-/// Less is not worth a helper. Bytes.
+/// For less memory a helper costs more than it saves. Bytes.
 const MIN: u64 = 16 << 20;
 
-/// What the helper shares with the process that fills the memory.
+/// The state that the helper and the filling process share.
 pub struct Ahead<'a> {
     mappings: &'a [Mapping],
-    /// What is before has been filled.
+    /// The address up to which memory has been filled.
     filled: AtomicU64,
     done: AtomicBool,
 }
 
 impl<'a> Ahead<'a> {
-    /// For the memory of these mappings.
+    /// A helper for the memory of these mappings that is nearly all in the image.
     pub fn new(mappings: &'a [Mapping]) -> Self {
         Ahead {
             mappings,
@@ -37,7 +37,8 @@ impl<'a> Ahead<'a> {
         }
     }
 
-    /// Runs `fill` beside the helper, if there is one. `fill` says where it is.
+    /// Runs `fill` beside the helper, if one can be started. `fill` reports its progress by
+    /// [`filled`](Self::filled).
     pub fn during(&self, fill: impl FnOnce()) {
         let full = self.full().map(|mapping| mapping.end - mapping.start);
         if full.sum::<u64>() < MIN || sys::processors() < 2 {
@@ -48,11 +49,11 @@ impl<'a> Ahead<'a> {
             fill();
             self.done.store(true, Relaxed);
         };
-        // SAFETY: one at a time, and this outlives it. How it ends is nobody's matter.
+        // SAFETY: one helper at a time, and this value outlives it. Its status does not matter.
         unsafe { helper::beside(help, argument, fill) };
     }
 
-    /// Memory before this is filled, or never will be.
+    /// Notes that memory before this address is filled, or will not be.
     pub fn filled(&self, address: u64) {
         self.filled.store(address, Relaxed);
     }
@@ -66,7 +67,7 @@ impl<'a> Ahead<'a> {
 
 extern "C" fn help(ahead: usize) {
     const POPULATE_WRITE: usize = 23;
-    // SAFETY: it outlives this helper, or its memory does.
+    // SAFETY: the value outlives this helper, or its memory does.
     let ahead = unsafe { &*(ahead as *const Ahead<'_>) };
     for mapping in ahead.full() {
         let mut at = mapping.start;
@@ -75,7 +76,7 @@ extern "C" fn help(ahead: usize) {
             let end = mapping.end.min((at + STEP) / STEP * STEP);
             if at < end {
                 let (start, len) = (at as usize, (end - at) as usize);
-                // SAFETY: memory of the image, mapped to be written; what it holds stays.
+                // SAFETY: memory of the image, mapped for writing; its content stays.
                 let found = unsafe { sys::call3(nr::MADVISE, start, len, POPULATE_WRITE) };
                 if found < 0 || ahead.done.load(Relaxed) {
                     return;

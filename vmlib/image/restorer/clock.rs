@@ -1,14 +1,14 @@
 //! Keeps `CLOCK_MONOTONIC` from going back.
 //!
-//! A program that keeps a deadline of that clock as a number would wait far too long on a host that
-//! was booted later. So where the clock is behind the image's, the process gets a time namespace of
-//! its own, in which it is not. That needs a right; a user without it makes a user namespace too,
-//! in which the user is the same. Where neither is allowed the process is restored all the same,
-//! and only the waits that it was stopped in are right.
+//! A program that stores a deadline of that clock as a number would wait far too long on a host
+//! that was booted later. So if this host's clock is behind the image's, the process gets a time
+//! namespace in which the clock is not behind. That needs a privilege. A user without it also makes
+//! a user namespace, in which the user stays the same. Where neither is allowed, the process is
+//! still restored, and only the waits that it was stopped in get the right deadline.
 
 use crate::raw::sys;
 
-/// A difference that does not matter. Nanoseconds.
+/// A smaller difference is ignored. Nanoseconds.
 const SLACK_NS: u64 = 50_000_000;
 const MONOTONIC: i32 = 1;
 const NEW_TIME: usize = 0x80;
@@ -19,14 +19,14 @@ const GETUID: usize = 102;
 const GETGID: usize = 104;
 const WRITE_ONLY: i32 = 1;
 
-/// Makes sure that the clock shows `then` at least, if that is allowed. Nanoseconds.
+/// Has the clock show at least `then`, if that is allowed. Nanoseconds.
 pub fn catch_up(then: u64) {
     let now = sys::clock_ns(MONOTONIC);
     if now + SLACK_NS >= then {
         return;
     }
     if call(UNSHARE, NEW_TIME, 0) || become_own_root() && call(UNSHARE, NEW_TIME, 0) {
-        // What fails from here on leaves the clock as it was.
+        // A failure from here on leaves the clock as it is.
         let _ = set(then - now);
     }
 }
@@ -36,9 +36,9 @@ fn call(number: usize, one: usize, other: usize) -> bool {
     unsafe { sys::call2(number, one, other) >= 0 }
 }
 
-/// A user namespace in which the user and the group are what they were.
+/// Enters a new user namespace, in which user and group keep their numbers.
 fn become_own_root() -> bool {
-    // SAFETY: both only ask.
+    // SAFETY: both calls only read.
     let (uid, gid) = unsafe { (sys::call0(GETUID), sys::call0(GETGID)) };
     if !call(UNSHARE, NEW_USER, 0) {
         return false;
@@ -56,9 +56,10 @@ fn become_own_root() -> bool {
     users && write(b"/proc/self/gid_map\0", line.bytes())
 }
 
-/// Moves the clocks of the new namespace forward and enters it.
+/// Moves the clocks of the new namespace forward by `ahead` nanoseconds, and enters the namespace.
 fn set(ahead: u64) -> Option<()> {
-    // From the first namespace of the host on: there may be others between.
+    // The offsets count from the host's first namespace, and this process's namespace may have some
+    // already.
     let mut text = [0; 256];
     let fd = sys::open(b"/proc/self/timens_offsets\0", 0, 0).ok()?;
     let read = sys::read(fd, &mut text);
@@ -123,10 +124,10 @@ impl Line {
         }
     }
 
-    /// A space and a number.
+    /// Adds a space and a number.
     fn number(&mut self, number: i64) {
         use core::fmt::Write as _;
-        // What does not fit is cut off, and the kernel refuses it.
+        // A text that does not fit is cut off, and the kernel refuses it.
         let _ = write!(self, " {number}");
     }
 

@@ -1,6 +1,6 @@
-//! What carried files held: kept in a file without a name until the process itself puts it where it
-//! belongs, because nothing outside of this process may change before the image is known to be
-//! whole.
+//! The content of carried files. It is kept in a memory file, and the process itself writes it into
+//! its files later, because nothing outside of this process may change before the image is known to
+//! be whole.
 
 use crate::{
     failure::die,
@@ -15,7 +15,8 @@ use crate::{
 /// `EFBIG`.
 const TOO_LARGE: i32 = 27;
 
-/// The contents, each at the address that its section has; or nothing so far.
+/// The descriptor of the memory file, in which each content is at the address of its section; -1:
+/// no content so far.
 pub struct Contents(i32);
 
 impl Contents {
@@ -23,12 +24,12 @@ impl Contents {
         Contents(-1)
     }
 
-    /// The descriptor, or -1.
+    /// The descriptor of the memory file, or -1.
     pub fn fd(&self) -> i32 {
         self.0
     }
 
-    /// Takes the next section, which is one of content.
+    /// Reads the next section, which is one of content, into the memory file.
     pub fn take(&mut self, stream: &mut Stream) {
         if self.0 < 0 {
             let name = c"contents".as_ptr() as usize;

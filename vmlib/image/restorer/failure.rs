@@ -1,4 +1,4 @@
-//! How the restorer ends when the image cannot be restored: with a message on standard error.
+//! Ends the restorer with a message on standard error when the image cannot be restored.
 
 use crate::raw::sys;
 use core::{
@@ -11,16 +11,16 @@ struct Stderr;
 
 impl core::fmt::Write for Stderr {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
-        // There is no other place to tell it.
+        // There is no other place for the message.
         let _ = sys::write(2, text.as_bytes());
         Ok(())
     }
 }
 
-/// This process or its helper has said why it ends: what it held nobody gives back.
+/// Set when this process or its helper ends with an error: a lock that it held is never released.
 pub static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// Says why, and ends.
+/// Reports why the image cannot be restored, and ends the process.
 pub fn end_with(why: core::fmt::Arguments<'_>) -> ! {
     let _ = writeln!(Stderr, "the image cannot be restored: {why}");
     ENDS.store(true, SeqCst);

@@ -1,5 +1,5 @@
-//! A second worker, which shares the memory: a process of its own that ends alone, or with the
-//! first.
+//! A second worker, which shares the memory: a process of its own that ends by itself or with the
+//! first worker.
 
 use crate::{
     raw::{
@@ -9,19 +9,19 @@ use crate::{
     space,
 };
 
-/// What a helper is to do.
+/// The task of a helper.
 struct Help {
     help: extern "C" fn(usize),
     argument: usize,
-    /// Who waits for it.
+    /// The process id of the first worker.
     parent: i32,
 }
 
-/// Runs `work` beside a helper that runs `help(argument)`, if there can be one, and waits for its
-/// end. Returns its status: 0 if all was well, or there was none.
+/// Runs `work` beside a helper that runs `help(argument)`, and waits until the helper has ended.
+/// Returns the helper's status as of wait(2): 0 if it succeeded, or if no helper could be started.
 ///
 /// # Safety
-/// One at a time; what `argument` stands for outlives the call.
+/// One helper at a time; the value that `argument` refers to outlives the call.
 pub unsafe fn beside(help: extern "C" fn(usize), argument: usize, work: impl FnOnce()) -> i32 {
     // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND.
     let given = CloneArguments {
@@ -33,7 +33,7 @@ pub unsafe fn beside(help: extern "C" fn(usize), argument: usize, work: impl FnO
         argument,
         parent: sys::getpid(),
     };
-    // SAFETY: the stack is nobody else's, and this outlives the helper; the caller promises the
+    // SAFETY: no other code uses the stack, and `told` outlives the helper; the caller promises the
     // rest.
     let helper =
         unsafe { clone::spawn(given, space::helper_stack(), run, &raw const told as usize) };
@@ -53,9 +53,10 @@ pub unsafe fn beside(help: extern "C" fn(usize), argument: usize, work: impl FnO
 extern "C" fn run(told: usize) {
     const SET_DEATH_SIGNAL: usize = 1;
     const KILL: usize = 9;
-    // SAFETY: it outlives this helper, or its memory does.
+    // SAFETY: the value outlives this helper, or its memory does.
     let told = unsafe { &*(told as *const Help) };
-    // SAFETY: alone it is of no use, and what the other held nobody gives back.
+    // SAFETY: the calls only set the death signal and read. Without the first worker the helper is
+    // of no use, and a lock that the first worker held is never released.
     let parent = unsafe {
         sys::call2(nr::PRCTL, SET_DEATH_SIGNAL, KILL);
         sys::call0(nr::GETPPID)

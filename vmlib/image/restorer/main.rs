@@ -1,13 +1,19 @@
-//! The restorer: a program without a C library, at an address that nobody uses, that turns itself
-//! into the process of an image.
+//! The restorer: a program without a C library, at an address that no other program uses, that
+//! turns itself into the process of an image.
 //!
-//! It is started with the number of the image's descriptor as its argument, with `f` behind it for
-//! tests, with `r` if the files of the process are to be rolled back, and last with `m` and the
-//! number of another descriptor if folders have other names here. It removes all memory but its
-//! own and the kernel's, maps what the image says, reads the contents straight into place, and
-//! jumps to the code of the image that does the rest. Nothing is undone, so nothing may be left
-//! half: until the last checksum was right it touches nothing but its own memory, and an error
-//! ends it with a message.
+//! Its argument is the number of the image's descriptor, followed by `f` in tests, by `r` if the
+//! files of the process are to be rolled back, and by `m` and the number of another descriptor if
+//! folders have other names on this host.
+//!
+//! 1. It checks the image's processor against this host's.
+//! 2. It removes all memory but its own and the kernel's.
+//! 3. It maps the memory of the image, and reads its content into place.
+//! 4. It collects the content of carried files in a memory file.
+//! 5. It jumps to the code of the image, which does the rest.
+//!
+//! None of this can be undone. So until the last checksum was verified, the restorer changes only
+//! its own memory; the code of the image changes other things, such as files. An error ends the
+//! process with a message.
 
 #![no_std]
 #![no_main]
@@ -46,7 +52,7 @@ struct Stack([u8; STACK]);
 #[unsafe(no_mangle)]
 static mut RESTORER_STACK: Stack = Stack([0; STACK]);
 
-/// The kernel's stack will be unmapped: goes to its own at once.
+/// Switches at once to the restorer's own stack, because the kernel's stack will be unmapped.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 extern "C" fn _start() -> ! {
@@ -61,7 +67,7 @@ extern "C" fn _start() -> ! {
     )
 }
 
-/// Nothing unwinds here, but the compiled `core` names it.
+/// Nothing unwinds here, but the compiled `core` refers to this symbol.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
@@ -89,7 +95,7 @@ extern "C" fn main(stack: *const usize) -> ! {
         None => (rest, map),
     };
     let (fd, foreign) = match rest.strip_suffix('f') {
-        // For tests: as if this host's vdso were another one.
+        // For tests: treats this host's vdso as another kernel's.
         Some(fd) => (fd, true),
         None => (rest, false),
     };
@@ -108,8 +114,9 @@ fn block_signals() {
 fn restore(fd: i32, foreign: bool, files: u64) -> ! {
     let mut stream = stream::Stream::begin(fd);
     let mut kernels = None;
-    // Early rounds, saved while the process ran: memory alone. Their tables were read while they
-    // changed, so what lacks in one may be there all the same: nothing is removed before the last.
+    // Early rounds have memory alone. Their tables were read while the process changed them, so
+    // memory that a table lacks may still belong to the process: nothing is removed before the last
+    // table.
     let mut space: &[Mapping] = &[];
     let mut turn = 0;
     if stream.next() == CPU {
@@ -154,7 +161,8 @@ fn restore(fd: i32, foreign: bool, files: u64) -> ! {
     jump(&facts, own.start, own_len, fd, contents.fd(), files)
 }
 
-/// What lacks here would be missed in the middle of a computation, or cut off silently.
+/// Refuses a processor that lacks something: the program would fail in the middle of a computation,
+/// or lose registers without an error.
 fn check_processor(image: &Cpu) {
     let here = processor::here();
     let layout = Layout::here(here.xcr0);
@@ -173,13 +181,13 @@ fn check_processor(image: &Cpu) {
     }
 }
 
-/// Leaves for the code of the image.
+/// Jumps to the code of the image.
 fn jump(facts: &Facts, own: usize, own_len: usize, image: i32, contents: i32, files: u64) -> ! {
-    // SAFETY: everything is where the image wants it; this code is not needed any more.
+    // SAFETY: all memory is in place; this code is not needed any more.
     unsafe {
         core::arch::asm!(
             "mov rsp, {stack}",
-            // As if it had been called.
+            // The stack is as after a call.
             "push 0",
             "jmp {entry}",
             stack = in(reg) facts.stack,

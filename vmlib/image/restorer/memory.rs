@@ -1,4 +1,5 @@
-//! Makes the address space of the image: removes what is there, maps what was.
+//! Makes the address space of the image: removes the restorer's old memory, and maps the memory of
+//! the image.
 
 use crate::{
     failure::die,
@@ -21,26 +22,26 @@ const GROWS_DOWN_FLAG: i32 = 0x100;
 const NO_RESERVE: i32 = 0x4000;
 const FIXED_NOREPLACE: i32 = 0x10_0000;
 
-/// The kernel's mappings at most: data and code.
+/// The limit of the kernel's mappings, data and code together.
 const PARTS: usize = 8;
-/// Where they may be meanwhile; one of them is free.
+/// Addresses where the kernel's mappings are put meanwhile; a part of them is free.
 const PARKING: Range<usize> = 0x2000_1000_0000..0x2000_9000_0000;
 
 /// The kernel's data and code, moved out of the way.
 pub struct Kernels {
-    /// Where each part is now, relative to the area.
+    /// The addresses of each part, relative to the area.
     pub parts: [Range<usize>; PARTS],
-    /// How many.
+    /// The number of parts.
     pub count: usize,
-    /// Where the area is now.
+    /// The current address of the area.
     pub area: usize,
-    /// Its bytes.
+    /// Length of the area. Bytes.
     pub len: usize,
-    /// Where the code is now.
+    /// The current addresses of the code.
     pub code: Range<usize>,
 }
 
-/// Makes sure that the table is one, and leaves room for this program.
+/// Verifies that the table is valid, and that it leaves room for this program.
 pub fn check(mappings: &[Mapping]) {
     let own = space::own();
     if (own.start as u64) < RESTORER.start || own.end as u64 > RESTORER.end {
@@ -70,8 +71,8 @@ pub fn check(mappings: &[Mapping]) {
     }
 }
 
-/// Removes all memory but this program's and the kernel's; moves the latter to where the image has
-/// nothing.
+/// Removes all memory but this program's and the kernel's. Moves the kernel's to addresses that the
+/// image does not use.
 pub fn clear(mappings: &[Mapping]) -> Kernels {
     let maps = read_maps();
     let own = space::own();
@@ -103,7 +104,7 @@ pub fn clear(mappings: &[Mapping]) -> Kernels {
             kernels.count += 1;
             continue;
         }
-        // SAFETY: nothing of it is needed any more.
+        // SAFETY: none of this memory is needed any more.
         if let Err(error) = unsafe { sys::unmap(range.start, range.end - range.start) } {
             let clashes = |mapping: &Mapping| {
                 mapping.start < range.end as u64 && (range.start as u64) < mapping.end
@@ -143,7 +144,7 @@ impl Kernels {
         const MAYMOVE_FIXED: usize = 3;
         for part in &self.parts[..self.count] {
             let (from, to) = (self.area + part.start, area + part.start);
-            // SAFETY: the kernel's own mappings; what is at the new place is to be replaced.
+            // SAFETY: the mappings are the kernel's; memory at the new address is to be replaced.
             let moved =
                 unsafe { sys::call5(nr::MREMAP, from, part.len(), part.len(), MAYMOVE_FIXED, to) };
             if let Err(error) = sys::check(moved) {
@@ -181,11 +182,11 @@ fn range(line: &[u8]) -> Option<Range<usize>> {
     Some(number(start)?..number(end)?)
 }
 
-/// Removes private memory of early rounds that is not private memory of the process.
+/// Removes private memory of early rounds that is not private memory of the process any more.
 pub fn remove(old: &[Mapping], new: &[Mapping]) {
     for mapping in old {
         outside(mapping, new, &mut |part| {
-            // SAFETY: memory of the image, which has gone.
+            // SAFETY: memory of the image that the process had unmapped.
             let removed = unsafe { sys::unmap(part.start, part.len()) };
             if let Err(error) = removed {
                 die!(
@@ -198,7 +199,7 @@ pub fn remove(old: &[Mapping], new: &[Mapping]) {
     }
 }
 
-/// All private memory that is in one table or the other, by address.
+/// Joins two tables: all private memory that is in one or the other, ascending by address.
 pub fn join(old: &[Mapping], new: &[Mapping], room: &'static mut [u8]) -> &'static [Mapping] {
     // SAFETY: rooms are aligned to pages, and any bytes are a value.
     let room = unsafe {
@@ -225,7 +226,7 @@ pub fn join(old: &[Mapping], new: &[Mapping], room: &'static mut [u8]) -> &'stat
     }
     let all = &mut room[..count];
     all.sort_unstable_by_key(|mapping| mapping.start);
-    // What touches is one, so that the table does not grow from round to round.
+    // Mappings that touch are joined, so that the table does not grow from round to round.
     let mut last = 0;
     for index in 1..count {
         if all[index].start == all[last].end {
@@ -238,8 +239,8 @@ pub fn join(old: &[Mapping], new: &[Mapping], room: &'static mut [u8]) -> &'stat
     &all[..count.min(last + 1)]
 }
 
-/// Maps what is in the new table, to be written; private memory that is in the old one too stays as
-/// it is.
+/// Maps the memory of the new table, writable. Private memory that is in the old table, too, stays
+/// as it is.
 pub fn add(old: &[Mapping], new: &[Mapping], names: &[u8]) {
     for (index, mapping) in new.iter().enumerate() {
         let mut result = Ok(());
@@ -280,13 +281,13 @@ pub fn add(old: &[Mapping], new: &[Mapping], names: &[u8]) {
                 mapping.start as usize,
                 (mapping.end - mapping.start) as usize,
             );
-            // SAFETY: it only says how to get memory; without it things are slower.
+            // SAFETY: the advice only concerns the size of pages; without it the process is slower.
             unsafe { sys::call3(nr::MADVISE, start, len, HUGE) };
         }
     }
 }
 
-/// Says which limit is too low for this memory, if one is.
+/// Ends with the limit that is too low for this memory, if there is one.
 fn name_limit(new: &[Mapping]) {
     let total = |is_meant: fn(&&Mapping) -> bool| {
         let all = new.iter().filter(is_meant);
@@ -310,7 +311,8 @@ fn name_limit(new: &[Mapping]) {
     }
 }
 
-/// Tells the parts of a private mapping that are in no private mapping of the other table.
+/// Calls `with` for the parts of a private mapping that are in no private mapping of the other
+/// table.
 fn outside(mapping: &Mapping, other: &[Mapping], with: &mut dyn FnMut(Range<usize>)) {
     let (mut at, end) = (mapping.start, mapping.end);
     let first = other.partition_point(|other| other.end <= at);
@@ -328,7 +330,7 @@ fn outside(mapping: &Mapping, other: &[Mapping], with: &mut dyn FnMut(Range<usiz
     }
 }
 
-/// Empties memory that early rounds have brought and that has gone since.
+/// Empties memory that early rounds have filled and that has no content any more.
 pub fn forget(gone: &[[u64; 2]], mappings: &[Mapping]) {
     const DONT_NEED: usize = 4;
     for &[start, end] in gone {
@@ -339,7 +341,7 @@ pub fn forget(gone: &[[u64; 2]], mappings: &[Mapping]) {
         {
             if mapping.kind == PRIVATE {
                 let (start, end) = (start.max(mapping.start), end.min(mapping.end));
-                // SAFETY: memory of the image, which is to be empty.
+                // SAFETY: memory of the image that is to be empty.
                 unsafe {
                     sys::call3(
                         nr::MADVISE,
@@ -359,7 +361,7 @@ fn map_at(mapping: &Mapping, flags: i32, fd: i32, offset: u64, prot: i32) -> sys
         (mapping.end - mapping.start) as usize,
     );
     let flags = (flags | FIXED_NOREPLACE) as usize;
-    // SAFETY: nothing is there.
+    // SAFETY: no memory is mapped there.
     let value = unsafe {
         sys::call6(
             nr::MMAP,
@@ -379,8 +381,8 @@ fn map_at(mapping: &Mapping, flags: i32, fd: i32, offset: u64, prot: i32) -> sys
     }
 }
 
-/// Shared memory of the process's own. What is mapped more than once is taken from the mapping
-/// that was made first, by asking for it a second time.
+/// Maps shared memory of the process's own. An object that is mapped more than once is made as a
+/// memory file, and all its mappings are made together with the first one.
 fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::Result<()> {
     let same = |other: &&Mapping| other.kind == SHARED && other.object == mapping.object;
     let alone = !before.iter().any(|other| same(&other)) && !after.iter().any(|other| same(&other));
@@ -394,7 +396,7 @@ fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::
         );
     }
     if before.iter().any(|other| same(&other)) {
-        // All mappings of the object were made when its first one was.
+        // All mappings of the object were made with its first one.
         return Ok(());
     }
     // SAFETY: the name is ended by NUL.
@@ -406,7 +408,7 @@ fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::
             error.0
         ),
     };
-    // SAFETY: the descriptor is ours.
+    // SAFETY: the descriptor was just opened.
     sys::check(unsafe { sys::call2(nr::FTRUNCATE, fd, mapping.object_len as usize) })?;
     let mut result = map_at(
         mapping,
@@ -442,7 +444,8 @@ fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
         die!("the path of the mapped file {shown} is too long here")
     };
     let shown = core::str::from_utf8(&path[..path.len() - 1]).unwrap_or("a file");
-    // Read and write if it can be: the program may make it writable later.
+    // Opened for reading and writing if possible, because the program may make the mapping writable
+    // later.
     let (read, read_and_write) = (0, 2);
     let is_written = mapping.prot & WRITE as u32 != 0;
     let opened = match sys::open(path, read_and_write, 0) {
@@ -467,7 +470,7 @@ fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
     result
 }
 
-/// Takes away the rights that the memory did not have.
+/// Removes rights that the memory did not have.
 pub fn protect(mappings: &[Mapping]) {
     for mapping in mappings {
         if mapping.kind != FILE && mapping.prot != (READ | WRITE) as u32 {

@@ -1,5 +1,5 @@
-//! The restorer's own memory: fixed rooms for what it has to keep, and where it is itself. The
-//! functions on memory that compilers expect of a C library are here too.
+//! The restorer's own memory: its addresses, and fixed rooms for the data that it keeps. Also the
+//! functions on memory that compilers expect of a C library.
 
 use crate::{
     failure::die,
@@ -21,36 +21,37 @@ static mut STORED: [Room<BLOCK>; 2] = [const { Room([0; BLOCK]) }; 2];
 
 /// Bytes of [`scratch`].
 const SCRATCH_LEN: usize = 1 << 20;
-/// Bytes of the second worker's stack.
+/// Bytes of the helper's stack.
 const HELPER_LEN: usize = 64 << 10;
 
 unsafe extern "C" {
-    /// The linker's: the first address of the program, and the first behind it.
+    /// The first address of the program, and the first address behind it, set by the linker.
     static __executable_start: u8;
     static _end: u8;
 }
 
-/// Room for the names.
+/// The room for the names.
 pub fn names() -> &'static mut [u8] {
-    // SAFETY: asked for once, by the only thread.
+    // SAFETY: called once, by the only thread.
     unsafe { &mut *(&raw mut NAMES.0) }
 }
 
-/// Room for tables of mappings: 2 for one that was just read, 0 and 1 by turns for all so far.
+/// The rooms for tables of mappings: 2 for a table that was just read; 0 and 1, alternating, for
+/// the joined table of all rounds.
 pub fn mappings(turn: usize) -> &'static mut [u8] {
-    // SAFETY: there is one thread, and each room is used again only when its table is not.
+    // SAFETY: there is one thread, and a room is reused only when its table is not needed any more.
     unsafe { &mut *(&raw mut MAPPINGS[turn].0) }
 }
 
-/// Room for what is used at once.
+/// A room for data that is used at once.
 pub fn scratch() -> &'static mut [u8] {
-    // SAFETY: no one keeps it beyond a step, and steps follow one another.
+    // SAFETY: no code keeps the data beyond a step, and steps follow one another.
     unsafe { &mut *(&raw mut SCRATCH.0) }
 }
 
-/// Room for the payload of a compressed section, one for each worker.
+/// The room for the payload of a compressed section, one for each worker.
 pub fn stored(len: usize, worker: usize) -> &'static mut [u8] {
-    // SAFETY: each worker has its own, and its steps follow one another.
+    // SAFETY: each worker has its own room, and its steps follow one another.
     let room = unsafe { &mut *(&raw mut STORED[worker].0) };
     match room.get_mut(..len) {
         Some(room) => room,
@@ -58,7 +59,7 @@ pub fn stored(len: usize, worker: usize) -> &'static mut [u8] {
     }
 }
 
-/// The end of the second worker's stack.
+/// The upper end of the helper's stack.
 pub fn helper_stack() -> usize {
     (&raw const HELPER) as usize + HELPER_LEN
 }
@@ -72,7 +73,7 @@ pub fn own() -> Range<usize> {
 /// As in C.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
-    // SAFETY: the caller says that both are valid and apart.
+    // SAFETY: the caller promises that both ranges are valid and do not overlap.
     unsafe {
         core::arch::asm!(
             "rep movsb",
@@ -87,11 +88,12 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     if (to as usize).wrapping_sub(from as usize) >= len {
-        // SAFETY: forwards nothing is overwritten before it is read.
+        // SAFETY: in this direction no byte is overwritten before it is read.
         return unsafe { memcpy(to, from, len) };
     }
     for index in (0..len).rev() {
-        // SAFETY: the caller says that both are valid; volatile, lest it becomes a call of itself.
+        // SAFETY: the caller promises that both ranges are valid. The accesses are volatile, so
+        // that the compiler does not make a call of this function of them.
         unsafe {
             to.add(index)
                 .write_volatile(from.add(index).read_volatile())
@@ -103,7 +105,7 @@ unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u
 /// As in C.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
-    // SAFETY: the caller says that it is valid.
+    // SAFETY: the caller promises that the range is valid.
     unsafe {
         core::arch::asm!(
             "rep stosb",
@@ -118,7 +120,7 @@ unsafe extern "C" fn memset(to: *mut u8, byte: i32, len: usize) -> *mut u8 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
     for index in 0..len {
-        // SAFETY: the caller says that both are valid.
+        // SAFETY: the caller promises that both ranges are valid.
         let (a, b) = unsafe {
             (
                 one.add(index).read_volatile(),
@@ -143,7 +145,7 @@ unsafe extern "C" fn bcmp(one: *const u8, other: *const u8, len: usize) -> i32 {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn strlen(text: *const u8) -> usize {
     let mut len = 0;
-    // SAFETY: the caller says that there is a NUL.
+    // SAFETY: the caller promises that there is a NUL.
     while unsafe { text.add(len).read_volatile() } != 0 {
         len += 1;
     }

@@ -14,13 +14,13 @@ use crate::{
 };
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-/// Where the reading of an image is.
+/// The image that is being read.
 pub struct Stream {
     fd: i32,
-    /// Of a regular file, where it begins.
+    /// The file position at which the image begins; `None` for a pipe or socket.
     place: Option<u64>,
     at: At,
-    /// A head that was read, and what was before it.
+    /// A head that was read but not taken, and the place before it.
     head: Option<(Section, At)>,
 }
 
@@ -32,12 +32,12 @@ struct At {
     sum: u64,
 }
 
-/// What comes as a table: plain memory, of which any bytes are a value.
+/// Records that may be read as a table: plain memory, of which any bytes are a value.
 pub trait Records: Copy + 'static {}
 impl Records for Mapping {}
 impl Records for [u64; 2] {}
 
-/// What a worker shares with the other.
+/// The state that both workers share.
 struct Work<'a> {
     fd: i32,
     place: u64,
@@ -47,9 +47,9 @@ struct Work<'a> {
 }
 
 impl Stream {
-    /// Reads the prefix.
+    /// Begins an image by reading its prefix.
     pub fn begin(fd: i32) -> Self {
-        // SAFETY: both only ask.
+        // SAFETY: the call only reads the position.
         let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, 1) };
         let mut stream = Stream {
             fd,
@@ -90,7 +90,7 @@ impl Stream {
         self.at.bytes += buffer.len() as u64;
     }
 
-    /// The next head, and the place and gathered checksum before it.
+    /// Reads the next head. Returns it with the place before it.
     fn head(&mut self) -> (Section, At) {
         if let Some(head) = self.head.take() {
             return head;
@@ -102,14 +102,14 @@ impl Stream {
         (section, before)
     }
 
-    /// The kind of the next section.
+    /// The kind of the next section, which is not taken yet.
     pub fn next(&mut self) -> u16 {
         let head = self.head();
         self.head = Some(head);
         head.0.kind
     }
 
-    /// The next section, which has to be of that kind.
+    /// Reads the content of the next section, which must be plain and of that kind.
     pub fn bytes(&mut self, kind: u16, room: &'static mut [u8]) -> &'static mut [u8] {
         let (section, _) = self.head();
         if section.kind != kind {
@@ -128,7 +128,8 @@ impl Stream {
         self.payload(&section, room)
     }
 
-    /// The next section, which has to be of that kind, and its address; it may be compressed.
+    /// Reads the content of the next section, which must be of that kind and may be compressed.
+    /// Returns its address, too.
     pub fn content(&mut self, kind: u16, room: &'static mut [u8]) -> (u64, &'static [u8]) {
         let (section, _) = self.head();
         if section.kind != kind || section.codec > LZ4 {
@@ -152,7 +153,7 @@ impl Stream {
         content
     }
 
-    /// The next section, one record.
+    /// Reads the next section as one record.
     pub fn record<T: Plain>(&mut self, kind: u16) -> T {
         let bytes = self.bytes(kind, space::scratch());
         match T::from_prefix(bytes) {
@@ -161,22 +162,22 @@ impl Stream {
         }
     }
 
-    /// The next section, some records; the room is aligned for them.
+    /// Reads the next section as records. `room` is aligned to pages.
     pub fn records<T: Records>(&mut self, kind: u16, room: &'static mut [u8]) -> &'static [T] {
         let bytes = self.bytes(kind, room);
-        // SAFETY: rooms are aligned to pages, and any bytes are a value.
+        // SAFETY: `room` is aligned to pages, and any bytes are a value.
         unsafe {
             let count = bytes.len() / size_of::<T>();
             core::slice::from_raw_parts(bytes.as_ptr().cast::<T>(), count)
         }
     }
 
-    /// The next section, which is of no use here.
+    /// Reads the next section and discards its content.
     pub fn skip(&mut self, kind: u16) {
         self.bytes(kind, space::scratch());
     }
 
-    /// Reads the memory that comes next into its place.
+    /// Reads the following sections of memory into their places.
     pub fn pages(&mut self, mappings: &[Mapping]) {
         if let Some(place) = self.place
             && self.next() == PAGES
@@ -203,7 +204,7 @@ impl Stream {
         }
     }
 
-    /// Makes sure that the image ends here, and is whole.
+    /// Reads the end of the image, and verifies that the image is whole.
     pub fn end(&mut self) {
         let (section, before) = self.head();
         let mut bytes = [0; End::LEN];
@@ -228,7 +229,7 @@ impl Stream {
     }
 
     fn shared(&mut self, mappings: &[Mapping], place: u64) {
-        // Both workers read heads for themselves.
+        // Each worker reads heads by itself, so a head that was read is read again.
         if let Some((_, before)) = self.head.take() {
             self.at = before;
         }
@@ -240,23 +241,23 @@ impl Stream {
             at: core::cell::UnsafeCell::new((self.at, false)),
         };
         let argument = &raw const work as usize;
-        // SAFETY: one at a time, and the work outlives it.
+        // SAFETY: one helper at a time, and `work` outlives it.
         let status = unsafe { helper::beside(help, argument, || work.run(0)) };
         if status != 0 {
             sys::exit_group(124);
         }
-        // SAFETY: the helper is gone.
+        // SAFETY: the helper has ended.
         self.at = unsafe { (*work.at.get()).0 };
     }
 }
 
 extern "C" fn help(work: usize) {
-    // SAFETY: it outlives this worker.
+    // SAFETY: the work outlives this worker.
     unsafe { &*(work as *const Work<'_>) }.run(1);
 }
 
 impl Work<'_> {
-    /// Takes the next section as long as there is one of memory.
+    /// Reads the next section of memory, as long as there is one.
     fn run(&self, worker: usize) {
         while let Some((section, place)) = self.next() {
             let content = target(&section, self.mappings);
@@ -301,7 +302,7 @@ impl Work<'_> {
     }
 }
 
-/// A head that was read up to that place, and may come there; counts it.
+/// Verifies and counts a head. `at` is the place behind it.
 fn good(bytes: &[u8], at: &mut At) -> Section {
     let section = Section::from_prefix(bytes).filter(|section| section.is_good(at.index));
     let Some(section) = section else {
@@ -328,7 +329,7 @@ fn check(section: &Section, content: &[u8]) {
     }
 }
 
-/// The memory that a section fills: within one mapping of the image.
+/// The memory that a section fills, which must lie within one mapping of the image.
 fn target<'a>(section: &Section, mappings: &[Mapping]) -> &'a mut [u8] {
     let (start, len) = (section.address, section.raw_len);
     let index = mappings.partition_point(|mapping| mapping.end <= start);
@@ -339,7 +340,7 @@ fn target<'a>(section: &Section, mappings: &[Mapping]) -> &'a mut [u8] {
     if !fits || section.codec > LZ4 {
         die!("section {} fits into no mapping", section.index);
     }
-    // SAFETY: that memory was mapped for it, and no other section has the same place.
+    // SAFETY: the memory was mapped for the image, and no other section has the same place.
     unsafe { core::slice::from_raw_parts_mut(start as *mut u8, len as usize) }
 }
 
@@ -361,7 +362,7 @@ fn read_all(fd: i32, place: Option<u64>, buffer: &mut [u8]) {
             Err(sys::EINTR) => {}
             Err(sys::EAGAIN) => {
                 let mut poll = [fd as u32 as u64 | 1 << 32];
-                // SAFETY: one struct pollfd, until it can be read.
+                // SAFETY: one struct pollfd; the call waits until the descriptor can be read.
                 unsafe { sys::call3(nr::POLL, poll.as_mut_ptr() as usize, 1, usize::MAX) };
             }
             Err(error) => die!("it cannot be read: error {}", error.0),

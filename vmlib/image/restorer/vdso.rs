@@ -1,8 +1,9 @@
-//! Puts the kernel's code where the program expects it.
+//! Puts the vdso, the kernel's code in every process, where the program expects it.
 //!
-//! With the same code as at the save it is moved there. Another kernel's cannot be: the program
-//! knows addresses within the old one. Then the old bytes go there, and each entry becomes a jump
-//! to this kernel's function of that name, or the plain system call.
+//! If this kernel's vdso has the same bytes as the saved one, it is moved to the old address.
+//! Another kernel's vdso cannot replace the old one, because the program knows addresses within
+//! that. Then the old bytes are put at the old address, and each entry becomes a jump to this
+//! kernel's function of the same name, or the plain system call.
 
 use crate::{
     failure::die,
@@ -15,7 +16,7 @@ use crate::{
 };
 use core::ops::Range;
 
-/// The functions that programs call, with the number of the system call that does the same.
+/// The functions that programs call, with the numbers of the equivalent system calls.
 const FUNCTIONS: [(&[u8], u32); 12] = [
     (b"__vdso_clock_gettime", 228),
     (b"clock_gettime", 228),
@@ -30,11 +31,12 @@ const FUNCTIONS: [(&[u8], u32); 12] = [
     (b"__vdso_getrandom", GETRANDOM),
     (b"getrandom", GETRANDOM),
 ];
-/// Never this kernel's function: what the program keeps for it is laid out as the old one had it.
-/// The call takes the first three arguments, and does without the rest.
+/// `getrandom` is never replaced by this kernel's function, because the program keeps state for it
+/// in the layout of the old one. The system call takes the first three arguments and ignores the
+/// rest.
 const GETRANDOM: u32 = 318;
 
-/// Does it; `foreign`: as if the code were another one.
+/// Puts the vdso in place. `foreign`, for tests, treats this kernel's code as another one.
 pub fn place(kernels: &Kernels, facts: &Facts, foreign: bool) {
     let code = bytes(&kernels.code);
     let start = kernels.code.start - kernels.area;
@@ -66,7 +68,7 @@ fn replace(kernels: &Kernels, facts: &Facts) {
             error.0
         );
     }
-    // SAFETY: just mapped; the copy is in the image, as the library made it.
+    // SAFETY: the range was just mapped; the copy is in the image, as the library made it.
     let old = unsafe {
         let copy = facts.vdso_copy as *const u8;
         core::ptr::copy_nonoverlapping(copy, start as *mut u8, len);
@@ -99,7 +101,7 @@ fn replace(kernels: &Kernels, facts: &Facts) {
             }
         }
     }
-    // SAFETY: code again.
+    // SAFETY: the range becomes executable again.
     let value = unsafe { sys::call3(nr::MPROTECT, start, len, 5) };
     if let Err(error) = sys::check(value) {
         die!(
@@ -109,7 +111,7 @@ fn replace(kernels: &Kernels, facts: &Facts) {
     }
 }
 
-/// Where the function of that name begins in an ELF image that is mapped as a whole.
+/// The offset of the function of that name in an ELF image that is mapped as a whole.
 fn symbol(elf: &[u8], name: &[u8]) -> Option<usize> {
     let word = |at: usize, len: usize| -> Option<usize> {
         let bytes = elf.get(at..at.checked_add(len)?)?;
@@ -117,7 +119,7 @@ fn symbol(elf: &[u8], name: &[u8]) -> Option<usize> {
         all[..len].copy_from_slice(bytes);
         Some(usize::from_le_bytes(all))
     };
-    // Section headers: the dynamic symbols (type 11) and the strings that belong to them.
+    // Searches the section headers for the dynamic symbols (type 11) and their strings.
     let (table, count) = (word(0x28, 8)?, word(0x3c, 2)?);
     let symbols = (0..count)
         .map(|index| table + 64 * index)
