@@ -328,17 +328,21 @@ impl Daemon {
         true
     }
 
-    /// It is time for that. The task may be elsewhere by now.
+    /// The pause after a refusal is over: the move is requested again of the host where the task is now.
+    /// A task that has ended meanwhile has no coordinator that could reply.
     pub(super) fn on_ask_again(&mut self, number: u64) {
         let Some(asked) = self.asked_moves.get_mut(&number) else {
             return;
         };
-        if let Some(driven) = &mut asked.driven
-            && let Some(task) = self.cx.agreement.state().living_task(driven.ask.tid)
-        {
-            asked.host = task.host;
-            (driven.ask.from, driven.ask.incarnation) = (task.host, task.incarnation);
-        }
+        let Some(driven) = &mut asked.driven else {
+            return;
+        };
+        let tid = driven.ask.tid;
+        let Some(task) = self.cx.agreement.state().living_task(tid) else {
+            return self.end_asked(number, tid, self.cx.no_such_task(tid));
+        };
+        asked.host = task.host;
+        (driven.ask.from, driven.ask.incarnation) = (task.host, task.incarnation);
         self.ask_coordinator(number);
     }
 

@@ -11,7 +11,7 @@ use vm_wire::{
     interrupt::Folders,
     limits,
     peer::{MovePhase, Order, Sent},
-    task::{FailKind, Failed, Watched},
+    task::{Exit, FailKind, Failed, Watched},
 };
 
 /// The leader's host takes no part: n1. A master on n4, a worker on n2; n3 is free.
@@ -524,4 +524,28 @@ fn a_move_waits_while_the_task_is_busy_but_not_for_ever() {
     let took = world.now.since(begin);
     assert!(took > limits::MOVE_PATIENCE / 3 && took <= limits::MOVE_PATIENCE);
     check(&mut world, master, worker, 3);
+}
+
+#[test]
+fn a_move_refused_while_its_application_ends_is_answered_with_that_end() {
+    let mut world = World::new(4);
+    let master = world.master(2, "master");
+    world.carry = Carry::Slow;
+    let wish = world.wish_move(4, master, 3);
+    world.run_for(Duration::from_millis(100));
+    // The requester's host knows of the end before the source does, and the source refuses the move for
+    // a reason that passes.
+    world.behind = Some(HostId(2));
+    world.busy.insert(master, 1);
+    let last = Vec::new();
+    world.request(master, &Exit { status: 0, last });
+    world.run_for(Duration::from_millis(500));
+    assert_eq!(host_of(&world, master), None);
+    world.copied(master);
+    world.run_for(limits::busy_pause(1) / 2);
+    world.behind = None;
+    let begin = world.now;
+    let failed = world.moved(wish).expect_err("it has ended");
+    assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
+    assert!(world.now.since(begin) < limits::MOVE_PATIENCE);
 }
