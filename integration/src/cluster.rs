@@ -1,8 +1,8 @@
 //! Clusters of real daemons for the tests: on loopback, or as hosts in network namespaces.
 //!
-//! A [`Cluster`] owns everything that it starts: the daemons die with the test process (a
-//! parent-death signal), and dropping the cluster ends them, removes its namespaces and its
-//! folder, also when a test fails. What a daemon logged is shown then.
+//! A [`Cluster`] owns everything that it starts: the daemons die with the test process (by a
+//! parent-death signal), and dropping the cluster ends them and removes its namespaces and its
+//! folder, even if a test fails. The logs of the daemons are shown then.
 
 pub mod binaries;
 pub mod client;
@@ -29,10 +29,10 @@ use vm_wire::{
     console::{Answer, Conf, HostState, Request},
 };
 
-/// The longest that a test waits for an event, unless the test gives another limit.
+/// Bound on a wait of a test for an event, unless the test gives another limit.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Asks `ready` again and again until it has an answer.
+/// Calls `ready` again and again until it returns a value.
 ///
 /// # Panics
 /// After `limit`, naming `what`.
@@ -43,7 +43,7 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Optio
             return answer;
         }
         assert!(start.elapsed() < limit, "waited {limit:?} in vain: {what}");
-        // Not a synchronisation, only the pace of asking.
+        // The pause only sets the pace of the calls; it does not synchronise.
         std::thread::park_timeout(Duration::from_millis(5));
     }
 }
@@ -51,7 +51,7 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Optio
 /// A daemon of the cluster.
 #[derive(Debug)]
 pub struct Node {
-    /// Its name in the machine.
+    /// The name of the host in the machine.
     pub name: String,
     /// The daemon's folder (`--dir`).
     pub dir: PathBuf,
@@ -71,14 +71,14 @@ impl Node {
         rustix::process::kill_process(pid, signal).expect("the daemon is our child");
     }
 
-    /// Waits until the guardian of a daemon that has ended has left word in its folder; for a limited
-    /// time, and without a panic: a test that fails may do so.
+    /// Waits until the guardian of an ended daemon has written its note into the folder. The wait
+    /// has a limit and does not panic: it also runs when a test fails.
     fn await_guardian(&self) {
         let start = Instant::now();
         let folder = File::open(&self.dir);
         let has = |folder: &File| matches!(folder.try_lock(), Err(TryLockError::WouldBlock));
         while folder.as_ref().is_ok_and(has) && start.elapsed() < PATIENCE {
-            // Not a synchronisation, only the pace of asking.
+            // The pause only sets the pace of the checks; it does not synchronise.
             std::thread::park_timeout(Duration::from_millis(5));
         }
     }
@@ -109,7 +109,7 @@ impl Node {
         }
     }
 
-    /// The processes that coordinate applications beside the daemon, as far as they are its children.
+    /// The coordinators that are children of the daemon.
     pub fn coordinators(&self) -> Vec<i32> {
         let named = |pid: &i32| {
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
@@ -133,7 +133,7 @@ impl Node {
             .collect()
     }
 
-    /// The only one of them, which is not `before`, once it is there.
+    /// Waits for the only coordinator of the daemon other than `before`.
     pub fn coordinator(&self, before: Option<i32>) -> i32 {
         wait_for(
             "a coordinator",
@@ -168,7 +168,7 @@ pub struct Cluster {
     /// The namespaces, for a cluster that has some.
     pub network: Option<Network>,
     folder: TempDir,
-    /// Each daemon has a store of its own.
+    /// Whether each daemon has a store of its own.
     own_stores: bool,
 }
 
@@ -178,7 +178,8 @@ impl Cluster {
         Self::start(hosts, None, folder())
     }
 
-    /// Likewise, each with a store of its own ([`Cluster::store_of`]).
+    /// Like [`Cluster::on_loopback`], but each daemon has a store of its own
+    /// ([`Cluster::store_of`]).
     pub fn with_own_stores(hosts: usize) -> Cluster {
         let mut cluster = Self::start(0, None, folder());
         cluster.own_stores = true;
@@ -189,7 +190,8 @@ impl Cluster {
     }
 
     /// A machine of `hosts` daemons, each in a network namespace of its own; all have joined.
-    /// `None` where that is not possible (it takes root and `ip`), which is said on stderr.
+    /// `None` if namespaces cannot be made (that takes root and `ip`); the reason goes to standard
+    /// error.
     pub fn in_namespaces(hosts: usize) -> Option<Cluster> {
         let mut cluster = Self::in_empty_namespaces(hosts)?;
         for _ in 0..hosts {
@@ -198,7 +200,7 @@ impl Cluster {
         Some(cluster)
     }
 
-    /// Likewise, without the daemons.
+    /// Like [`Cluster::in_namespaces`], without the daemons.
     pub fn in_empty_namespaces(hosts: usize) -> Option<Cluster> {
         match Network::new(hosts) {
             Ok(network) => Some(Self::start(0, Some(network), folder())),
@@ -209,7 +211,8 @@ impl Cluster {
         }
     }
 
-    /// Likewise, and [`Cluster::own_folder`] is another one on each host, as `/tmp` is on others.
+    /// Like [`Cluster::in_namespaces`], and [`Cluster::own_folder`] is a different folder on each
+    /// host, as `/tmp` is on real hosts.
     pub fn with_own_folders(hosts: usize) -> Option<Cluster> {
         let folder = folder();
         let own = folder.path().join("own");
@@ -244,7 +247,8 @@ impl Cluster {
         self.folder.path()
     }
 
-    /// The folder that each host has one of; that of daemon `index` as others can reach it.
+    /// The folder that is different on each host: its path on the host, and the path at which the
+    /// test reaches that of daemon `index`.
     pub fn own_folder(&self, index: usize) -> (PathBuf, PathBuf) {
         let own = self.folder().join("own");
         let root = format!("/proc/{}/root", self.nodes[index].pid());
@@ -252,20 +256,20 @@ impl Cluster {
         (own, reached)
     }
 
-    /// Where all daemons have their checkpoints.
+    /// The folder of the store that all daemons share.
     pub fn store(&self) -> PathBuf {
         self.folder().join("store")
     }
 
-    /// Where the daemon of that name has its checkpoints, if each has its own.
+    /// The folder of the store of the daemon `name`, if each daemon has its own.
     pub fn store_of(&self, name: &str) -> PathBuf {
         self.folder().join(format!("store-{name}"))
     }
 
-    /// Copies the store to where another cluster, which has none, will have its own.
+    /// Copies the store to the path of the store of another cluster, which has none yet.
     ///
     /// # Panics
-    /// When that fails.
+    /// If the copy fails.
     pub fn copy_store_to(&self, other: &Cluster) {
         let copied = Command::new("cp")
             .arg("-rp")
@@ -279,7 +283,7 @@ impl Cluster {
         self.folder().join("secret")
     }
 
-    /// Where the first daemon that still lives can be joined.
+    /// The address at which the first living daemon can be joined.
     pub fn address(&mut self) -> Option<String> {
         let living = self.nodes.iter_mut().find_map(|node| {
             matches!(node.process.try_wait(), Ok(None)).then(|| node.dir.clone())
@@ -327,7 +331,7 @@ impl Cluster {
         self.add_node(name, command)
     }
 
-    /// Likewise, by a command that `command` made.
+    /// Like [`Cluster::add`], with a command that [`Cluster::command`] made.
     pub fn add_node(&mut self, name: String, command: Command) -> usize {
         self.start_node(name.clone(), command);
         let index = self.nodes.len() - 1;
@@ -343,7 +347,7 @@ impl Cluster {
         index
     }
 
-    /// Runs a command that `command` made, as a daemon of this cluster.
+    /// Starts a command that [`Cluster::command`] made, as a daemon of this cluster.
     pub fn start_node(&mut self, name: String, mut command: Command) {
         let dir = self.folder().join(&name);
         let log = File::create(dir.with_extension("log")).expect("a log file");
@@ -356,7 +360,8 @@ impl Cluster {
         self.nodes.push(Node { name, dir, process });
     }
 
-    /// Waits until daemon `index` sees every host of `names` in `state`; returns how long it took.
+    /// Waits until daemon `index` sees every host of `names` in `state`. Returns the time that this
+    /// took.
     pub fn await_state(&self, index: usize, names: &[&str], state: HostState) -> Duration {
         let start = Instant::now();
         let node = &self.nodes[index];
@@ -376,7 +381,7 @@ impl Cluster {
         start.elapsed()
     }
 
-    /// Index of the daemon that leads, as daemon `index` sees it.
+    /// Index of the leading daemon, as daemon `index` sees it.
     pub fn leader(&self, index: usize) -> usize {
         wait_for("a leader", PATIENCE, || {
             let conf = self.nodes[index].conf();
@@ -405,16 +410,16 @@ impl Drop for Cluster {
     }
 }
 
-/// Short, because a socket's path has at most 107 bytes.
+/// The prefix is short, because the path of a socket has at most 107 bytes.
 fn folder() -> TempDir {
     let mut builder = tempfile::Builder::new();
     builder.prefix("vm").tempdir_in("/tmp").expect("a folder")
 }
 
-/// Lets the kernel end the process when the test ends, however it ends.
+/// Makes the kernel end the process when the test ends, in whatever way.
 ///
-/// The signal is bound to the thread that forks, and tests run in threads of their own: so a
-/// failing test ends its processes even before anything is dropped.
+/// The signal belongs to the thread that forks, and each test runs in a thread of its own: so a
+/// failing test ends its processes even before a value is dropped.
 pub fn end_with_us(command: &mut Command) {
     // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
     unsafe {

@@ -2,7 +2,7 @@
 //!
 //! [`cluster`] starts machines of real daemons, on loopback or in network namespaces. [`sim`] runs
 //! the production state machines of whole machines in one process, from one seed. [`matrix`] plays
-//! what tests strike at, cell by cell.
+//! matrices of faults, cell by cell.
 
 pub mod cluster;
 pub mod matrix;

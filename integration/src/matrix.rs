@@ -1,4 +1,4 @@
-//! A matrix of faults, whose cells are played beside each other.
+//! A matrix of faults, whose cells are played in parallel.
 
 use std::{
     fmt::Debug,
@@ -9,8 +9,8 @@ use std::{
 /// The reply that the console received in a cell; none if this machine cannot play the cell.
 pub type Told = Option<String>;
 
-/// Plays the cells that are wanted, `workers` at once. `row` shows one, before what the console was
-/// told.
+/// Plays the selected cells, `workers` of them at once. `row` formats a cell for the table; the
+/// reply to the console follows it.
 ///
 /// # Panics
 /// At the end, if cells failed.

@@ -1,26 +1,28 @@
 //! The simulator: the production state machines of many hosts and tasks in one process.
 //!
-//! A *world* is 3 to 14 hosts and some 24 tasks at a time. Each host is a [`vm_machine::Daemon`],
+//! A *world* has 3 to 14 hosts and some 24 tasks at a time. Each host is a [`vm_machine::Daemon`],
 //! each task a [`vm_machine::Endpoint`] with a small random program around it: the code that real
-//! daemons and real tasks run. Clock, network, processes and terminals are replaced; everything,
-//! each fault and each delay, follows from one seed, so a failure is repeated by its seed.
+//! daemons and real tasks run. Clock, network, processes and terminals are simulated. All events,
+//! all faults and all delays follow from one seed, so a failure is repeated by its seed.
 //!
-//! Each application has its [`vm_machine::Coordinator`], a process of its own that dies and hangs.
+//! Each application has its [`vm_machine::Coordinator`], in a simulated process that may die or
+//! hang.
 //!
-//! Tasks die, leave, and move: consoles want them elsewhere all the time, several at once, back at
-//! once, also such that are moving or have ended. A moved task is a copy of what it was when it was
-//! stopped; of all its copies a single one may ever go on (`world::moves`).
+//! Tasks die, leave and move: consoles request moves all the time, several at once, back at once,
+//! and also of tasks that are moving or have ended. The image of a task is a copy of the task at
+//! its freeze. Of all copies of a task only one may ever resume (`world::moves`).
 //!
-//! First faults strike, for at least 10,000 events, while the checkers watch that nothing that
-//! must never be comes about (*safety*): [`ledger`] the delivery of messages, `world::checks` the
-//! agreed state and who runs. Then all is quiet, and everything pending must end (*liveness*):
-//! `world::settle`.
+//! First faults strike, for at least 10,000 events, while the checkers watch for states that must
+//! never occur (*safety*): [`ledger`] checks the delivery of messages, `world::checks` the agreed
+//! state and the running processes. Then no fault strikes any more, and all pending work must end
+//! (*liveness*): `world::settle`.
 //!
 //! Reading order: [`random`], [`queue`], [`clock`], [`network`], [`node`]; [`ledger`] and
-//! [`program`] for what tasks do; `world` for how it all happens; [`coverage`] for what was met.
+//! [`program`] for the tasks; `world` for the events; [`coverage`] for the counts.
 //!
-//! Not simulated: the secure handshake of links, the bytes of frames (they travel as values), the
-//! bytes of images, signals that wait while a task is moved, consoles that read slowly. Those are tested with real processes.
+//! Not simulated: the secure handshake of links, the bytes of frames (they are passed as values),
+//! the bytes of images, signals that wait while a task is moved, consoles that read slowly. Those
+//! are tested with real processes.
 
 pub mod clock;
 pub mod coverage;
@@ -43,8 +45,8 @@ use std::{
 };
 use world::World;
 
-/// Runs the world of a seed; if it ended early, for want of a majority, others follow until there
-/// were events enough. A panic of the code under test is a failure of that seed.
+/// Runs the world of a seed. If the world ends early, because a majority was lost, further worlds
+/// follow until there were enough events. A panic of the code under test is a failure of the seed.
 pub fn run(seed: u64, options: Options) -> Outcome {
     let mut random = Random::new(seed);
     let mut all = Outcome::default();

@@ -14,7 +14,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The program, compiled with these flags; none where this host cannot.
+/// The program, compiled with these flags; none if this host cannot compile it.
 fn compiled(folder: &Path, flags: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/image_save/program.c");
     let program = folder.join("program");

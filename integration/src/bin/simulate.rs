@@ -1,4 +1,4 @@
-//! `cargo simulate`: runs the worlds of many seeds and says what they have met.
+//! `cargo simulate`: runs the worlds of many seeds and reports their coverage and failures.
 //!
 //! ```text
 //! cargo simulate --seeds 10000            # seeds 0 to 9999, on all cores
@@ -6,7 +6,7 @@
 //! cargo simulate --trace 4711             # one seed, every event printed on standard error
 //! ```
 //!
-//! Exit status 0: no rule was broken; 1: at least one seed broke one.
+//! Exit status 0: no rule was broken; 1: a rule was broken in at least one seed.
 
 use clap::Parser;
 use std::{
@@ -84,7 +84,7 @@ fn report(seed: u64, failure: &Failure) {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // A panic is reported with its seed; where it came from is seen in a trace.
+    // A panic is reported with its seed; a trace of the seed shows its origin.
     if args.trace.is_none() {
         std::panic::set_hook(Box::new(|_| {}));
     }
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the seeds on several threads; each takes the next seed that nobody has.
+/// Runs the seeds on several threads. Each thread takes the next seed that no thread has taken.
 fn run_all(first: u64, seeds: u64, threads: usize, options: Options) -> Total {
     let next = AtomicU64::new(0);
     let total = Mutex::new(Total::default());
@@ -145,7 +145,7 @@ fn run_all(first: u64, seeds: u64, threads: usize, options: Options) -> Total {
     total.into_inner().unwrap_or_default()
 }
 
-/// `us_per_event` is the time of one thread.
+/// `us_per_event` is the time of one event on one thread, in microseconds.
 fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
     println!("{}\n\n{}\n", total.coverage, total.turns);
     println!(

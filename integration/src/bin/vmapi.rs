@@ -1,7 +1,7 @@
 //! The whole interface of the task library, used by real tasks of a real machine.
 //!
-//! The master runs one part, named by its first argument, and checks it; the tasks that a part
-//! starts run `vmapi worker PART`. What is wrong ends the run with an error.
+//! The master runs one part, named by its first argument, and checks the results. The tasks that a
+//! part starts run `vmapi worker PART`. A wrong result ends the run with an error.
 
 use anyhow::{Context, bail, ensure};
 use std::{
@@ -13,7 +13,7 @@ use vmlib::{
     SpawnError, Task, Tid,
 };
 
-/// How long a part waits for what must come.
+/// Bound on every wait of a part.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const READY: i32 = 1;
@@ -55,12 +55,13 @@ fn parent(vm: &Task) -> anyhow::Result<Tid> {
     vm.parent().context("a worker has a parent")
 }
 
-/// The next event, which must come.
+/// Receives the next event, which must come within the time limit.
 fn event(vm: &Task) -> anyhow::Result<Event> {
     vm.recv_event(Some(PATIENCE))?.context("no event came")
 }
 
-/// Arguments, environment and directory reach a task, and it knows who it is.
+/// Arguments, environment and directory reach a task, and the task knows its tid, parent,
+/// application and host.
 fn identity(vm: &Task) -> anyhow::Result<()> {
     ensure!(vm.parent().is_none() && vm.app() == vm.tid());
     let folder = tempfile::tempdir()?;
@@ -92,7 +93,7 @@ fn identity_worker(vm: &Task) -> anyhow::Result<()> {
     Ok(vm.send(parent(vm)?, RESULT, &told)?)
 }
 
-/// Tasks start where they shall, and the machine spreads those that have no place.
+/// Tasks start on the requested hosts, and the machine spreads tasks without a requested host.
 fn placement(vm: &Task) -> anyhow::Result<()> {
     let hosts = vm.hosts()?;
     ensure!(hosts.len() >= 2, "{hosts:?}");
@@ -146,7 +147,7 @@ fn messages(vm: &Task) -> anyhow::Result<()> {
 
 fn messages_worker(vm: &Task) -> anyhow::Result<()> {
     let parent = parent(vm)?;
-    // Tags select, whatever came first.
+    // Tags select messages, in any order of arrival.
     let mut numbers = vec![0.0; 300_000];
     vm.recv(parent, 12)?.read_into(&mut numbers)?;
     ensure!(vm.recv(ANY, 11)?.bytes() == b"bytes");
@@ -158,7 +159,7 @@ fn messages_worker(vm: &Task) -> anyhow::Result<()> {
     Ok(vm.send(parent, RESULT, &numbers.iter().sum::<f64>())?)
 }
 
-/// Ends of every kind are told, after the last message.
+/// The end of a task is reported whatever its kind, after the task's last message.
 fn ends(vm: &Task) -> anyhow::Result<()> {
     let hosts: Vec<String> = vm
         .hosts()?
@@ -178,14 +179,14 @@ fn ends(vm: &Task) -> anyhow::Result<()> {
     vm.recv(unwatched, RESULT)?;
 
     vm.send(leaver, GO, "leave")?;
-    // The message comes before the event, although nobody waited for it until now.
+    // The message comes before the event, although the task did not wait for the message until now.
     let Some(Incoming::Message(last)) = vm.next(leaver, ANY, Some(PATIENCE))? else {
         bail!("no last message");
     };
     ensure!(last.len() == 3_000_000);
     let ended = |tid, status| Event::TaskEnded { tid, status };
     ensure!(event(vm)? == ended(leaver, ExitStatus::Left(7)));
-    // A task that ended long ago is told at once, once.
+    // The end of a task that ended long ago is reported at once, once.
     vm.watch_task(leaver)?;
     ensure!(event(vm)? == ended(leaver, ExitStatus::Left(7)));
 
@@ -198,7 +199,7 @@ fn ends(vm: &Task) -> anyhow::Result<()> {
     ensure!(event(vm)? == ended(signalled, ExitStatus::Signal(10)));
     vm.send(aborted, GO, "abort")?;
     ensure!(event(vm)? == ended(aborted, ExitStatus::Signal(6)));
-    // To tasks that have ended, and to one that never was: dropped.
+    // Messages to tasks that have ended, and to a task that never existed, are dropped.
     vm.multicast(&tids, 4, "late")?;
     let never = Tid::new(leaver.machine(), leaver.host(), Tid::SEQUENCE_MAX);
     vm.send(never, 4, "to nobody")?;
@@ -207,7 +208,7 @@ fn ends(vm: &Task) -> anyhow::Result<()> {
         vm.send(daemon, 4, "no"),
         Err(SendError::NoTask { .. })
     ));
-    // From them: an error, also where nobody has watched.
+    // A receive from such a task is an error, even if the task was not watched.
     let gone = [
         (leaver, ExitStatus::Left(7)),
         (killed, ExitStatus::Signal(9)),
@@ -238,7 +239,7 @@ fn ends_worker(vm: &Task) -> anyhow::Result<()> {
             vm.send(parent, RESULT, &())?;
             vm.exit(9)?;
             ensure!(vm.send(parent, RESULT, &()).is_err());
-            // No task any more: this is nobody's status.
+            // The process has left the machine, so this status must not be reported.
             std::process::exit(1)
         }
         "abort" => std::process::abort(),
@@ -265,7 +266,7 @@ fn groups(vm: &Task) -> anyhow::Result<()> {
         instances.iter().copied().eq(0..count as u32),
         "{instances:?}"
     );
-    // All have left, or ended, once the notify of their end is here.
+    // When the end of a task is reported, the task has left the group.
     for tid in &tids {
         vm.watch_task(*tid)?;
     }
@@ -290,7 +291,8 @@ fn groups_worker(vm: &Task, count: usize) -> anyhow::Result<()> {
     let members = group.members().clone();
     ensure!(members.tid(me) == Some(vm.tid()) && group.size() == count);
     for round in 0..20u32 {
-        // A message that is sent before a barrier to one that reads it after: each round's own.
+        // Each member receives, after the barrier, the message that was sent before the barrier of
+        // the same round.
         let right = members.tid((me + 1) % count as u32).context("a member")?;
         vm.send(right, 5, &round)?;
         vm.barrier(&mut group)?;
@@ -301,7 +303,7 @@ fn groups_worker(vm: &Task, count: usize) -> anyhow::Result<()> {
         ensure!(value == (root, vec![root; 40_000]));
     }
     vm.send(parent(vm)?, RESULT, &me)?;
-    // The odd ones leave, the even ones go on and then just end.
+    // Members with an odd number leave the group; the others continue and end without leaving.
     if me % 2 == 1 {
         return Ok(vm.leave(group)?);
     }
@@ -333,7 +335,7 @@ fn refusals(vm: &Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hosts that come and go are told.
+/// Hosts that join and leave are reported.
 fn hosts(vm: &Task) -> anyhow::Result<()> {
     vm.watch_hosts()?;
     println!("watching");
@@ -347,7 +349,8 @@ fn hosts(vm: &Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The master runs at a console and cannot move; its first worker moves the other, then itself.
+/// The master runs at a console and cannot move. Its first worker moves the other worker, then
+/// itself.
 fn moves(vm: &Task) -> anyhow::Result<()> {
     let reasons = vm.can_move(vm.tid())?;
     let fed = |reason: &String| reason.contains("its standard input comes from a console");
@@ -369,7 +372,7 @@ fn moves_worker(vm: &Task) -> anyhow::Result<()> {
     let workers = vm.siblings()?;
     let master = parent(vm)?;
     if vm.index() == 1 {
-        // It is moved while it waits.
+        // This worker is moved while it waits.
         let goal: vmlib::HostId = vm.recv(workers[0], RESULT)?.value()?;
         ensure!(vm.host() == goal, "it is on {}", vm.host());
         vm.send(workers[0], RESULT, &vm.host())?;
@@ -389,7 +392,7 @@ fn moves_worker(vm: &Task) -> anyhow::Result<()> {
     let told: vmlib::HostId = vm.recv(other, RESULT)?.value()?;
     ensure!(told == report.to, "{told}");
 
-    // Itself: it returns there from the call.
+    // The worker moves itself: the call returns on the target.
     let before = vm.host();
     let goal = vm.hosts()?.into_iter().find(|host| host.id != before);
     let goal = goal.context("there is no other host")?;
@@ -397,7 +400,7 @@ fn moves_worker(vm: &Task) -> anyhow::Result<()> {
     ensure!((report.from, report.to) == (before, goal.id), "{report:?}");
     ensure!(vm.host() == goal.id, "it is on {}", vm.host());
 
-    // All of its host: the answer comes after it.
+    // The worker drains its own host: the report comes after its own move.
     let report = vm.drain(&name(vm.host())?)?;
     let mine = report.moved.iter().find(|(tid, _)| *tid == vm.tid());
     let (_, mine) = mine.context("the report does not know of this task")?;
@@ -414,7 +417,8 @@ fn moves_worker(vm: &Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A task that has just been spawned may not have begun, and the log may not have told of it here.
+/// A task that has just been spawned may not have enrolled, or the log of this host may not know it
+/// yet.
 fn wait_until_movable(vm: &Task, tid: Tid) -> anyhow::Result<()> {
     loop {
         let reasons = match vm.can_move(tid) {

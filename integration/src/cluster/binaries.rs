@@ -1,4 +1,5 @@
-//! The programs under test, built once per test process and found by that build's answer.
+//! The programs under test. They are built once per test process; the output of the build gives
+//! their paths.
 //!
 //! `cargo test` does not build the binaries of other packages.
 
@@ -31,10 +32,10 @@ fn built() -> &'static BTreeMap<String, PathBuf> {
     })
 }
 
-/// The binary of that name.
+/// The path of the binary `name`.
 ///
 /// # Panics
-/// When the workspace has none.
+/// If the workspace has no such binary.
 pub fn binary(name: &str) -> &'static Path {
     built()
         .get(name)
@@ -46,7 +47,7 @@ pub fn vmd() -> &'static Path {
     binary("vmd")
 }
 
-/// The folder of all of them, for the daemons' program path.
+/// The folder of all binaries, for the daemons' program path.
 pub fn folder() -> &'static Path {
     vmd().parent().expect("a file is in a folder")
 }

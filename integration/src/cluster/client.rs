@@ -1,4 +1,4 @@
-//! A console for tests: asks a daemon over its UNIX socket.
+//! A console for tests: sends requests to a daemon over its UNIX socket.
 
 use std::{
     io::{self, Read, Write},
@@ -39,10 +39,10 @@ pub struct Finished {
 }
 
 impl Client {
-    /// Connects to the daemon whose folder is `dir`, and asks for its version.
+    /// Connects to the daemon whose folder is `dir`, and requests its version.
     ///
     /// # Errors
-    /// When nobody listens, or closes at once.
+    /// If no process listens, or the daemon closes the connection at once.
     pub fn connect(dir: &Path) -> io::Result<Client> {
         let stream = UnixStream::connect(place::socket(dir))?;
         stream.set_read_timeout(Some(Duration::from_secs(120)))?;
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for its reply.
     ///
     /// # Panics
     /// When the daemon closes the connection.
@@ -67,7 +67,7 @@ impl Client {
         self.answer().expect("the daemon answers")
     }
 
-    /// Like [`Client::ask`], for a daemon that may end meanwhile.
+    /// Like [`Client::ask`], for a daemon that may end before it replies.
     ///
     /// # Errors
     /// When the daemon closes the connection.
@@ -163,20 +163,21 @@ impl Client {
         }
     }
 
-    /// Reads the output of a run to its end, which is well, and says `text` on standard output.
+    /// Reads the output of a run to its end. The run must succeed, and `text` must be in its
+    /// standard output.
     ///
     /// # Panics
-    /// When it is not so.
+    /// If the run does not end so.
     pub fn ends_well(&mut self, text: &str) {
         let finished = self.finish();
         assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
         assert!(finished.stdout.contains(text), "{finished:?}");
     }
 
-    /// Has an application saved; with `stop` it ends with that.
+    /// Makes a checkpoint of an application. With `stop` the application ends with it.
     ///
     /// # Errors
-    /// As the daemon says.
+    /// The error of the daemon.
     pub fn save(&mut self, tid: Tid, stop: bool) -> Result<CheckpointReport, Failed> {
         match self.ask(&Request::Checkpoint(tid, stop)) {
             Answer::Checkpointed(report) => Ok(report),
@@ -185,19 +186,20 @@ impl Client {
         }
     }
 
-    /// Has an application brought back from its last checkpoint that is whole. From then on this client
-    /// is its console.
+    /// Restarts an application from its last whole checkpoint. From then on this client is its
+    /// console.
     ///
     /// # Errors
-    /// As the daemon says.
+    /// The error of the daemon.
     pub fn restart(&mut self, app: Tid) -> Result<RestartReport, Failed> {
         self.restart_from(app, None, false)
     }
 
-    /// Likewise; the last one is damaged, and the report begins so with what it says of it.
+    /// Like [`Client::restart`], for an application whose last checkpoint is damaged: the report
+    /// must name only that one, in a text that begins with `damaged`.
     ///
     /// # Panics
-    /// If it is brought back nevertheless, or others are damaged, too.
+    /// If the restart uses that checkpoint, or other checkpoints are damaged, too.
     pub fn restart_past_damaged(&mut self, app: Tid, damaged: &str) -> RestartReport {
         let report = self.restart(app).expect("the one before is whole");
         let [passed_over] = &report.passed_over[..] else {
@@ -208,10 +210,10 @@ impl Client {
         report
     }
 
-    /// Has an application brought back from that checkpoint, or with the files that its tasks wrote as they are.
+    /// Restarts an application from the given checkpoint, or keeps the files that its tasks wrote.
     ///
     /// # Errors
-    /// As the daemon says.
+    /// The error of the daemon.
     pub fn restart_from(
         &mut self,
         app: Tid,
@@ -260,7 +262,7 @@ impl Client {
     }
 }
 
-/// One task of `program`, anywhere.
+/// A request for one task of `program`, on any host.
 pub fn spawn(program: &str, args: &[&str]) -> Spawn {
     Spawn {
         program: program.to_owned(),

@@ -1,4 +1,4 @@
-//! A small disk, to be filled; files, to be damaged.
+//! A small disk, to be filled; and files, to be damaged.
 
 use super::{PATIENCE, wait_for};
 use std::{
@@ -8,7 +8,7 @@ use std::{
     process::Command,
 };
 
-/// A bit flips in the middle of a file. Returns all that it held.
+/// Flips a bit in the middle of a file. Returns the content before.
 ///
 /// # Panics
 /// If it cannot be read and written.
@@ -31,17 +31,18 @@ pub fn last_image(folder: &Path) -> PathBuf {
     images.max().expect("an image")
 }
 
-/// A file system in memory, which goes with this.
+/// A file system in memory, which is unmounted when this value is dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
     folder: PathBuf,
 }
 
 impl SmallDisk {
-    /// Mounts one of so many MiB at `folder`. Nothing where that is not allowed, which is said.
+    /// Mounts a file system of `mib` MiB at `folder`. `None` if that is not allowed; the reason
+    /// goes to standard error.
     ///
     /// # Panics
-    /// If the folder is there already.
+    /// If the folder exists already.
     pub fn mount(folder: &Path, mib: u32) -> Option<SmallDisk> {
         fs::create_dir(folder).expect("a folder");
         let size = format!("size={mib}m,mode=0700");
@@ -55,7 +56,7 @@ impl SmallDisk {
         Some(SmallDisk { folder })
     }
 
-    /// From now on there is room for nothing.
+    /// Fills the disk: no byte can be written from now on.
     ///
     /// # Panics
     /// If it does not become full.
@@ -68,10 +69,10 @@ impl SmallDisk {
         assert_eq!(full.kind(), std::io::ErrorKind::StorageFull, "{full}");
     }
 
-    /// From now on there is room again.
+    /// Frees the space that [`SmallDisk::fill`] took.
     ///
     /// # Panics
-    /// If it was not filled.
+    /// If the disk was not filled.
     pub fn relieve(&self) {
         fs::remove_file(self.ballast()).expect("it was filled");
     }

@@ -1,9 +1,9 @@
 //! A host of another architecture: aarch64, emulated by qemu, with programs that Debian's compiler
 //! builds for it.
 //!
-//! The daemon and its tasks are programs of aarch64. The kernel hands them to the emulator, by a
-//! registration (binfmt_misc) that is of one user namespace and ends with it: so nothing of the host
-//! under the tests changes. What it takes, `.ci/run` installs.
+//! The daemon and its tasks are programs of aarch64. The kernel hands them to the emulator by a
+//! registration (binfmt_misc). The registration belongs to one user namespace and ends with it, so
+//! the host under the tests does not change. `.ci/run` installs the emulator and the compiler.
 
 use super::{Cluster, binaries};
 use serde_json::Value;
@@ -13,14 +13,14 @@ use std::{
     sync::OnceLock,
 };
 
-/// The architecture, as its hosts say it.
+/// The name of the architecture, as its hosts report it.
 pub const ARCH: &str = "aarch64";
 const TARGET: &str = "aarch64-unknown-linux-gnu";
 const LINKER: &str = "/usr/bin/aarch64-linux-gnu-gcc";
-/// Debian's, whose library for that target can be installed.
+/// The compiler of Debian, because its library for that target can be installed.
 const RUSTC: &str = "/usr/bin/rustc";
 const EMULATOR: &str = "/usr/bin/qemu-aarch64-static";
-/// Mounts the namespace's own registrations, registers the emulator, and becomes the program.
+/// Mounts a binfmt_misc of the namespace, registers the emulator, and becomes the program.
 const ENTER: &str = r#"set -e
 mkdir -p "$1"
 mount -t binfmt_misc none "$1"
@@ -33,8 +33,8 @@ exec "$@"
 
 static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
 
-/// The folder of the daemon and the example `collatz` for that architecture; `None` where they cannot
-/// be built or run, which is said on stderr.
+/// The folder with the daemon and the example `collatz` for that architecture. `None` if they
+/// cannot be built or run here; the reason goes to standard error.
 pub fn programs() -> Option<&'static Path> {
     match BUILT.get_or_init(build) {
         Ok(folder) => Some(folder),
@@ -71,7 +71,7 @@ fn build() -> Result<PathBuf, String> {
             "--target",
             TARGET,
         ])
-        // Emulated programs gain little from optimisation, and the build is shorter without.
+        // Emulated programs gain little from optimisation, and the build is faster without it.
         .args(["--config", "profile.dev.package.\"*\".opt-level=1"])
         .args([
             "-p",
@@ -125,8 +125,8 @@ fn enter(mounted: &Path, program: &Path) -> Command {
 }
 
 impl Cluster {
-    /// Starts a daemon of that architecture, whose programs are there, and waits until it is in the
-    /// machine. Returns its index.
+    /// Starts a daemon of that architecture, with the programs in `programs`, and waits until its
+    /// host is in the machine. Returns its index.
     ///
     /// # Panics
     /// When it does not start.
@@ -135,7 +135,7 @@ impl Cluster {
         let like = self.command(&name, &[]);
         let mounted = self.folder().join("binfmt");
         let mut command = enter(&mounted, &programs.join("vmd"));
-        // All that another daemon is told, but where its programs are.
+        // The arguments of another daemon, except the folder of its programs.
         let mut words = like.get_args();
         while let Some(word) = words.next() {
             if word == "--path" {

@@ -1,5 +1,5 @@
-//! Control groups that limit what a daemon and all that it starts may have, as a batch system's for a
-//! job. They take root.
+//! Control groups that limit the resources of a daemon and its descendants, as a batch system does
+//! for a job. They require root.
 
 use std::{
     fs,
@@ -9,17 +9,19 @@ use std::{
     time::Duration,
 };
 
-/// How often, and at what pace, its removal is tried: processes that were killed are still leaving it.
+/// How often, and at what interval, the removal of a group is tried: processes that were killed may
+/// still be leaving the group.
 const TRIES: u32 = 200;
 const PACE: Duration = Duration::from_millis(10);
 
-/// A control group of this test, of version 1 or 2. To be dropped after the cluster that is in it: then
-/// it is removed.
+/// A control group of this test, of version 1 or 2. Drop it after the cluster whose daemons are in
+/// it: the group is removed then.
 #[derive(Debug)]
 pub struct Group(PathBuf);
 
 impl Group {
-    /// One with so many MiB of memory. Nothing where that is not possible, which is said on stderr.
+    /// A group with `mib` MiB of memory. `None` if no group can be made; the reason goes to
+    /// standard error.
     pub fn of_memory(mib: u64) -> Option<Group> {
         let limit = &(mib << 20).to_string();
         let one = ("memory", &[("memory.limit_in_bytes", limit.as_str())][..]);
@@ -27,7 +29,7 @@ impl Group {
         Self::new([one, two])
     }
 
-    /// One with these processors alone, as in `0-3,6`. Likewise.
+    /// Like [`Group::of_memory`], a group with only these processors, as in `0-3,6`.
     pub fn of_processors(list: &str) -> Option<Group> {
         let one = [("cpuset.cpus", list), ("cpuset.mems", "0")];
         Self::new([("cpuset", &one[..]), ("", &[("cpuset.cpus", list)][..])])
@@ -47,7 +49,7 @@ impl Group {
         None
     }
 
-    /// The command, to run in it.
+    /// A command that runs `inner` in the group.
     pub fn command(&self, inner: &Command) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", r#"echo $$ >"$0" && exec "$@""#]);
@@ -56,7 +58,7 @@ impl Group {
         command
     }
 
-    /// How many of its processes the kernel has killed for want of memory.
+    /// Number of the group's processes that the kernel has killed because memory ran out.
     pub fn killed(&self) -> u64 {
         let files = ["memory.oom_control", "memory.events"];
         let texts = files.map(|name| fs::read_to_string(self.0.join(name)).unwrap_or_default());

@@ -1,8 +1,9 @@
 //! Hosts made of network namespaces: one namespace per host, and one with the bridge that joins
 //! them, so that nothing of the computer's own network is touched.
 //!
-//! A host's end of its cable is `eth0`; the bridge's end of host `i` is `cable<i>`. Cutting a cable
-//! takes the bridge's end down: packets are lost, connections stay until TCP gives up.
+//! A host's end of its cable is `eth0`; the bridge's end of the cable of host `i` is `cable<i>`. To
+//! cut a cable, the bridge's end is set down: packets are lost, and connections stay until TCP
+//! gives up.
 
 use std::{
     io,
@@ -19,7 +20,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub struct Network {
     prefix: String,
     hosts: usize,
-    /// A folder that is another one on each host.
+    /// A folder that is a different one on each host.
     pub own: Option<PathBuf>,
 }
 
@@ -27,7 +28,7 @@ impl Network {
     /// Hosts `0..hosts` with the addresses 10.97.0.1, 10.97.0.2, ...
     ///
     /// # Errors
-    /// When a step is not allowed or `ip` is missing, with what it said.
+    /// If a step is not allowed or `ip` is missing; the error has the output of `ip`.
     pub fn new(hosts: usize) -> io::Result<Network> {
         if !rustix::process::geteuid().is_root() {
             return Err(io::Error::other("this takes root"));
@@ -49,7 +50,7 @@ impl Network {
         Ok(network)
     }
 
-    /// One more host; returns its index.
+    /// Adds one more host. Returns its index.
     ///
     /// # Errors
     /// As [`Network::new`].
@@ -75,22 +76,22 @@ impl Network {
         format!("10.97.0.{}", index + 1)
     }
 
-    /// Has `ip` do on host `index` what the words say.
+    /// Runs `ip` on host `index` with the given words.
     ///
     /// # Errors
-    /// What it said.
+    /// The error output of `ip`.
     pub fn configure(&self, index: usize, words: &str) -> io::Result<()> {
         let namespace = self.namespace(index);
         let words: Vec<&str> = words.split_whitespace().collect();
         ip(&[&["-n", &namespace], &words[..]].concat())
     }
 
-    /// A command that runs `program` on host `index`; it is exec'ed, so its process is the child.
+    /// A command that runs `program` on host `index`. The process of the child becomes the program.
     pub fn command(&self, index: usize, program: &Path) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(index)]);
         if let Some(own) = &self.own {
-            // The mount is visible to this process and its children alone.
+            // The mount is visible only to this process and its children.
             let mount = "mount -t tmpfs own \"$0\" && exec \"$@\"";
             command.args(["sh", "-c", mount]).arg(own);
         }
@@ -98,7 +99,7 @@ impl Network {
         command
     }
 
-    /// Takes the cable of host `index` out, or puts it back.
+    /// Disconnects the cable of host `index`, or connects it again.
     ///
     /// # Panics
     /// When the system refuses.
@@ -107,8 +108,8 @@ impl Network {
         ip(&["-n", &self.hub(), "link", "set", &cable(index), state]).expect("a cable can be set");
     }
 
-    /// Whether these hosts are kept apart: then what one sends to another of them is lost, and each
-    /// reaches all the rest.
+    /// Isolates these hosts from each other, or ends that. Packets between two isolated hosts are
+    /// lost; each of them reaches all other hosts.
     ///
     /// # Panics
     /// When the system refuses.
@@ -122,7 +123,8 @@ impl Network {
         }
     }
 
-    /// Cuts the hosts of `side` off from all others; among themselves they stay connected.
+    /// Cuts the hosts of `side` off from all others. The hosts of `side` stay connected to each
+    /// other.
     ///
     /// # Panics
     /// When the system refuses.
@@ -144,7 +146,7 @@ impl Network {
         }
     }
 
-    /// Destroys every TCP connection of host `index`, as a firewall that resets them would.
+    /// Destroys every TCP connection of host `index`, as a firewall that sends resets would.
     ///
     /// # Panics
     /// When the system refuses.

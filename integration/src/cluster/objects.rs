@@ -1,9 +1,10 @@
-//! An object store for tests: a server process of its own, s3rver, which `.ci/run` installs. It looks who
-//! asks, and not whether the signature is right. With `VM_OBJECT_STORE=PROGRAM` the tests run on that
-//! one, an s3s-fs (`cargo install s3s-fs --features binary`), which looks at signatures, too.
+//! An object store for tests: the server s3rver in a process of its own, which `.ci/run` installs.
+//! The server checks the key of a request, but not its signature. With `VM_OBJECT_STORE=PROGRAM`
+//! the tests use the given s3s-fs instead (`cargo install s3s-fs --features binary`), which also
+//! checks signatures.
 //!
-//! It is reached through a relay, whose port stays the same when the server dies and is started again,
-//! and which can have it die after so many bytes: in the middle of whatever is sent then.
+//! The server is reached through a relay. The relay keeps its port when the server is killed and
+//! started again, and can kill the server after a number of bytes, in the middle of a transfer.
 
 use super::{PATIENCE, end_with_us, wait_for};
 use std::{
@@ -22,28 +23,28 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The bucket that it has.
+/// The name of the only bucket.
 pub const BUCKET: &str = "saved";
-/// The only credentials that it knows.
+/// The only key that the server accepts.
 pub const KEY: &str = "S3RVER";
 /// The secret key that the server accepts.
 pub const SECRET: &str = "S3RVER";
-/// How the files of objects end, in its folder.
+/// Suffix of the files of objects in the server's folder.
 const OBJECT: &str = "._S3rver_object";
-/// Environment variable with the program that looks at signatures.
+/// Environment variable with the path of the server that checks signatures.
 const ENV_STRICT: &str = "VM_OBJECT_STORE";
-/// Where `.ci/run` installs it.
+/// The path at which `.ci/run` installs s3rver.
 const PROGRAM: &str = "target/object-store/node_modules/s3rver/bin/s3rver.js";
 
-/// A server, which ends when this is dropped.
+/// A server, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct ObjectStore {
     folder: TempDir,
     server: Arc<Mutex<Server>>,
-    /// Bytes that may yet be sent to it and come from it.
+    /// Number of bytes that the relay passes on, in both directions, before it kills the server.
     left: Arc<AtomicI64>,
     endpoint: String,
-    /// The program that looks at signatures, if it is that one.
+    /// The server that checks signatures, if the tests use it.
     strict: Option<OsString>,
 }
 
@@ -64,10 +65,11 @@ impl Server {
 }
 
 impl ObjectStore {
-    /// A server with an empty bucket; `None` where it is not installed, which is said on stderr.
+    /// A server with an empty bucket. `None` if the server is not installed; the reason goes to
+    /// standard error.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If the server does not start.
     pub fn start() -> Option<ObjectStore> {
         let program = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
@@ -91,11 +93,11 @@ impl ObjectStore {
             endpoint: format!("http://{addr}"),
             strict,
         };
-        // It ends with the process of the tests.
+        // The thread ends with the test process.
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let addr = server.lock().expect("no panic").addr;
-                // Else it is closed at once.
+                // Without a running server, the connection is closed at once.
                 if let Some(Ok(there)) = addr.map(TcpStream::connect) {
                     relay(&client, &there, &server, &left);
                 }
@@ -105,10 +107,10 @@ impl ObjectStore {
         Some(store)
     }
 
-    /// Starts it again, with what it had.
+    /// Starts the server again, with its former content.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If the server does not start.
     pub fn revive(&self) {
         let program = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
@@ -147,20 +149,20 @@ impl ObjectStore {
         server.addr = Some(addr);
     }
 
-    /// Ends it; what is sent to it fails.
+    /// Ends the server. Requests to it fail from now on.
     ///
     /// # Panics
-    /// When another test has panicked with it.
+    /// If another thread has panicked with the lock of the server.
     pub fn end(&self) {
         self.server.lock().expect("no panic").end();
     }
 
-    /// Has it end when so many bytes more have been sent to it and have come from it.
+    /// Kills the server when this number of bytes has passed the relay, in both directions.
     pub fn end_after(&self, bytes: i64) {
         self.left.store(bytes, SeqCst);
     }
 
-    /// Whether it looks at signatures.
+    /// Whether the server checks signatures.
     pub fn is_strict(&self) -> bool {
         self.strict.is_some()
     }
@@ -172,17 +174,17 @@ impl ObjectStore {
         }
     }
 
-    /// Where it is asked.
+    /// The URL of the relay.
     pub fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
-    /// Its only bucket, below that prefix.
+    /// The URL of the bucket, with a prefix.
     pub fn url(&self, prefix: &str) -> String {
         format!("s3://{BUCKET}/{prefix}")
     }
 
-    /// Gives a command what it takes to be let in.
+    /// Sets the credentials of the server in the environment of a command.
     pub fn let_in(&self, command: &mut Command) {
         command
             .env("AWS_ACCESS_KEY_ID", KEY)
@@ -191,10 +193,10 @@ impl ObjectStore {
             .env_remove("AWS_REGION");
     }
 
-    /// The keys of all objects below that prefix.
+    /// The keys of all objects below the prefix.
     ///
     /// # Panics
-    /// When its folder cannot be read.
+    /// If the server's folder cannot be read.
     pub fn keys(&self, prefix: &str) -> Vec<String> {
         let root = self.folder.path().join(BUCKET).join(prefix);
         let mut keys = Vec::new();
@@ -215,7 +217,7 @@ impl ObjectStore {
         keys
     }
 
-    /// The file in which it has an object.
+    /// The file in which the server stores an object.
     pub fn file(&self, prefix: &str, key: &str) -> PathBuf {
         let folder = self.folder.path().join(BUCKET).join(prefix);
         folder.join(format!("{key}{}", self.ending()))
@@ -230,7 +232,7 @@ impl Drop for ObjectStore {
     }
 }
 
-/// Passes on what comes, both ways, until one of them has ended.
+/// Passes bytes on in both directions, until one side has ended.
 fn relay(
     client: &TcpStream,
     there: &TcpStream,
@@ -272,10 +274,10 @@ fn pass(
     }
 }
 
-/// Waits until the bucket has that object below a prefix.
+/// Waits until the bucket has an object below `prefix` whose key ends with `ending`.
 ///
 /// # Panics
-/// When it does not come.
+/// If no such object comes.
 pub fn wait_for_object(store: &ObjectStore, prefix: &str, ending: &str) {
     wait_for(&format!("{ending} in the bucket"), PATIENCE, || {
         let keys = store.keys(prefix);

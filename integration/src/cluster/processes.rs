@@ -1,8 +1,8 @@
-//! Processes, as the system sees them. What has ended meanwhile has no words and no children.
+//! Processes, from /proc. A process that has ended has no words and no children.
 
 use std::{fs, path::Path};
 
-/// All that there are.
+/// The numbers of all processes.
 fn all() -> impl Iterator<Item = i32> {
     fs::read_dir("/proc").expect("/proc").filter_map(|entry| {
         let name = entry.ok()?.file_name();
@@ -21,7 +21,7 @@ pub fn words(pid: i32) -> impl Iterator<Item = String> {
     words.into_iter()
 }
 
-/// All children of a process, whichever of its threads made them, apart from a daemon's guardian.
+/// All children of a process, made by any of its threads, except a daemon's guardian.
 pub fn children(pid: i32) -> Vec<i32> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
     let lists = threads.flatten().flatten().map(|thread| {
@@ -35,14 +35,14 @@ pub fn children(pid: i32) -> Vec<i32> {
     pids.filter(|pid| !guards(*pid)).collect()
 }
 
-/// Whether a process runs: one that waits to be reaped does not.
+/// Whether a process runs: a zombie does not.
 pub fn is_alive(pid: i32) -> bool {
     let stat = String::from_utf8_lossy(&read(pid, "stat")).into_owned();
     let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
     !state.is_empty() && !state.starts_with('Z')
 }
 
-/// Those whose command line or environment names something in a folder.
+/// The processes whose command line or environment names a path in a folder.
 pub fn of_folder(folder: &Path) -> impl Iterator<Item = i32> {
     let mark = format!("{}/", folder.display());
     let names = move |pid: i32, name| String::from_utf8_lossy(&read(pid, name)).contains(&mark);

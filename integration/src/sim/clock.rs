@@ -1,17 +1,18 @@
-//! A host's own clock: another origin and another rate than the world's.
+//! A host's own clock, whose origin and rate differ from the world's.
 
 use super::queue::Moment;
 use vm_machine::Time;
 
 /// Rates differ by at most this much from the true one. Parts per million.
 ///
-/// Two hosts then differ by less than `LEASE_MARGIN / LEASE`, which is all that the leases assume.
+/// Two hosts then differ by less than `LEASE_MARGIN / LEASE`, which is the only assumption of the
+/// leases.
 pub const SKEW_PPM_MAX: u64 = 80_000;
 
 /// The simulated CLOCK_BOOTTIME of one host.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
-    /// When the rate was set last, and what the clock showed then.
+    /// The moment at which the rate was set last, and the reading of the clock at that moment.
     since: Moment,
     shown: u64,
     /// Parts per million of true time.
@@ -19,7 +20,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that shows `shown` at the world's start and is right by rate.
+    /// A clock that shows `shown` at the world's start and runs at the true rate.
     pub fn new(shown: u64) -> Self {
         Clock {
             since: 0,
@@ -39,7 +40,7 @@ impl Clock {
         self.since + (ahead * 1_000_000).div_ceil(self.rate_ppm)
     }
 
-    /// From `moment` on the clock runs at `rate_ppm`.
+    /// Makes the clock run at `rate_ppm` from `moment` on.
     pub fn set_rate(&mut self, moment: Moment, rate_ppm: u64) {
         *self = Clock {
             shown: self.read(moment).0,

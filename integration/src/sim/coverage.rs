@@ -1,4 +1,4 @@
-//! Coverage of the simulation: how often each fault struck in each phase.
+//! Coverage of the simulation: the number of faults in each phase, and of outcomes.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,10 +9,10 @@ macro_rules! named {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            /// All of them, in the order of the table.
+            /// All values, in the order of the table.
             pub const ALL: &[$name] = &[$($name::$variant,)*];
 
-            /// As the table shows it.
+            /// The name in the table.
             pub const fn name(self) -> &'static str {
                 match self { $($name::$variant => $text,)* }
             }
@@ -27,7 +27,7 @@ named! {
         LinkPause = "link loses packets",
         /// A connection is destroyed with all that is in it.
         LinkCut = "link destroyed",
-        /// As before, but one end notices only when the other connects again.
+        /// A connection is destroyed, but one end notices only when the other connects again.
         HalfCut = "link destroyed, one end",
         /// No packet crosses between two sets of hosts.
         Partition = "partition",
@@ -35,21 +35,21 @@ named! {
         DaemonKill = "daemon killed",
         /// kill -9 of the daemon that leads.
         LeaderKill = "leader killed",
-        /// SIGSTOP of a daemon until its lease's timer ends it.
+        /// SIGSTOP of a daemon until the timer of its lease kills it.
         DaemonStop = "daemon stopped",
         /// SIGSTOP, then SIGCONT within the lease.
         DaemonStall = "daemon stalled",
         /// kill -9 of a task.
         TaskKill = "task killed",
-        /// A daemon asks to join.
+        /// A daemon requests to join.
         HostJoin = "host joins",
         /// A console deletes the host, whose daemon leaves in order.
         HostDelete = "host deleted",
-        /// The tasks of a host are to leave it.
+        /// A console drains the host.
         HostDrain = "host drained",
-        /// Everything on one link takes long.
+        /// All frames on one link have a high delay.
         Delay = "link slow",
-        /// A queue to a host is full: frames of data are dropped.
+        /// The queue to a host is full: data frames are dropped.
         QueueFull = "queue full",
         /// kill -9 of a coordinator.
         CoordinatorKill = "coordinator killed",
@@ -63,39 +63,40 @@ named! {
 named! {
     /// The activity that a fault met.
     Phase {
-        /// A daemon has asked to join and has no answer.
+        /// The join request of a daemon has no reply yet.
         Joining = "joining",
-        /// A task waits for the answer to a spawn.
+        /// A task waits for the reply to a spawn.
         Spawning = "spawning",
         /// A send waits for credit.
         Blocked = "send blocked",
-        /// Messages are on their way.
+        /// Messages are in transit.
         InFlight = "in flight",
-        /// A task waits for the answer to its exit.
+        /// A task waits for the reply to its exit.
         Exiting = "exiting",
-        /// A task waits for the answer to a change of a group.
+        /// A task waits for the reply to a change of a group.
         Grouping = "grouping",
         /// The voters have no leader.
         Electing = "electing",
-        /// A host is on its way out in order.
+        /// A host is leaving in order.
         Leaving = "leaving",
-        /// A daemon is gone and not yet declared dead.
+        /// A daemon has ended and is not declared dead yet.
         Detecting = "detecting",
-        /// The voters are not those that are wanted.
+        /// The voters are not the wanted ones.
         Voters = "voters change",
-        /// A task is on its way to another host.
+        /// A task is being moved.
         Moving = "moving",
-        /// As its coordinator sees it, a move is in that phase. (Draining is over when it has begun.)
+        /// By its coordinator's reports, a move is in its initialisation. (There is no phase of
+        /// draining here: it is over when it has begun.)
         Initialisation = "initialisation",
-        /// Likewise.
+        /// By its coordinator's reports, a move is in its copying.
         Copying = "copying",
-        /// Likewise.
+        /// By its coordinator's reports, a move is in its interruption.
         Interruption = "interruption",
-        /// Likewise.
+        /// By its coordinator's reports, a move is in its saving.
         Saving = "saving",
-        /// Likewise.
+        /// By its coordinator's reports, a move is in its resumption.
         Resumption = "resumption",
-        /// A host drains that still has tasks.
+        /// A draining host still has tasks.
         Draining = "draining",
     }
 }
@@ -103,64 +104,64 @@ named! {
 named! {
     /// An outcome of a move or of a checkpoint.
     Turn {
-        /// The task went on at the target.
+        /// The task resumed at the target.
         Committed = "committed",
-        /// The target refused, or did not answer.
+        /// The target refused, or did not reply.
         OfferRefused = "offer refused",
         /// The task could not be saved.
         SaveRefused = "save refused",
-        /// An image did not become a process.
+        /// An image could not be restored.
         ImageLost = "image lost",
-        /// The task was taken back because its image was lost.
+        /// The task resumed at the source because its image was lost.
         TakenBack = "taken back for it",
         /// The target's host was lost.
         TargetLost = "target lost",
-        /// The log said `Stay` after the release.
+        /// The log decided for `Stay` after the release.
         Stayed = "Stay won",
-        /// The log said `Relocate` although `Stay` was proposed.
+        /// The log decided for `Relocate` although `Stay` was proposed.
         WentInDoubt = "Relocate won after doubt",
-        /// The source's host was lost before the release.
+        /// The source was lost before the release.
         SourceLost = "source lost before release",
-        /// The source's host was lost after the release, and with it the task.
+        /// The source was lost after the release, and the task with it.
         SourceLostReleased = "source lost after release",
-        /// The task went on while the source's daemon was stopped or gone.
+        /// The task resumed at the target while the source's daemon was stopped or had ended.
         SourceGone = "went on without the source",
-        /// The task went because its host drained, and a console was told so.
+        /// The task moved because its host drained, and a console got the report.
         Drained = "by drains",
-        /// A console was told of a committed move.
+        /// A console got the report of a committed move.
         Answered = "console told",
-        /// The move was back to where the task had just been.
+        /// The move returned the task to the host that it had just left.
         Back = "back at once",
-        /// A coordinator called a move off.
+        /// A coordinator cancelled a move.
         CalledOff = "called off",
-        /// The source took the task back for it.
+        /// The source resumed the task because of a cancellation.
         TakenBackByOrder = "taken back for that",
-        /// A coordinator met a move that another had driven.
+        /// A coordinator took over a move of another coordinator.
         TakenOver = "taken over",
-        /// An order of a former coordinator did nothing.
+        /// An order of a former coordinator had no effect.
         OrderStale = "stale orders",
         /// A coordinator died, or did not start.
         CoordinatorLost = "coordinators lost",
-        /// A coordinator was replaced because it did not answer.
+        /// A coordinator was replaced because it did not reply.
         CoordinatorHung = "coordinators hung",
-        /// A console was told of a checkpoint.
+        /// A console got the report of a checkpoint.
         Checkpointed = "checkpoints",
-        /// An application went back to one.
+        /// An application was restarted from a checkpoint.
         WentBack = "went back",
-        /// Or why there is none.
+        /// A console got the reason why there is no checkpoint.
         NotCheckpointed = "not made",
         /// A single task was suspended.
         Suspended = "suspended",
-        /// It was resumed.
+        /// A single task was resumed.
         Resumed = "resumed",
-        /// It was handed on, as its host drained.
+        /// The image of a suspended task moved to another host, because its host drained.
         HandedOn = "handed on",
-        /// A frame for a task that stood still: it was dropped and sent again.
+        /// A frame for a frozen task: it was dropped and sent again.
         FrameKept = "frames kept for frozen",
     }
 }
 
-/// How often each came about.
+/// The number of times that each outcome occurred.
 #[derive(Debug, Clone, Default)]
 pub struct Turns(BTreeMap<Turn, u64>);
 
@@ -170,19 +171,19 @@ impl Turns {
         self.note_many(turn, 1);
     }
 
-    /// It came about so often.
+    /// Counts `count` occurrences.
     pub fn note_many(&mut self, turn: Turn, count: u64) {
         *self.0.entry(turn).or_default() += count;
     }
 
-    /// Adds what another run has met.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Turns) {
         for (&turn, &count) in &other.0 {
             self.note_many(turn, count);
         }
     }
 
-    /// How often it came about.
+    /// The number of occurrences.
     pub fn count(&self, turn: Turn) -> u64 {
         self.0.get(&turn).copied().unwrap_or(0)
     }
@@ -208,7 +209,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// A fault struck while `phases` were under way.
+    /// Counts a fault that struck during `phases`.
     pub fn note(&mut self, fault: Fault, phases: &[Phase]) {
         *self.faults.entry(fault).or_default() += 1;
         for &phase in phases {
@@ -216,7 +217,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what another run has met.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Coverage) {
         for (&fault, count) in &other.faults {
             *self.faults.entry(fault).or_default() += count;

@@ -1,14 +1,15 @@
 //! The checker of the delivery contract: messages that were sent, and messages that must still
 //! arrive.
 //!
-//! For each ordered pair of tasks the ledger holds the messages that the sender's program has
-//! begun to send and the receiver's program has not yet received, oldest first. A receive selects
-//! by source and tag; what it gets must be the *first* message of its pair that its filter selects,
-//! with the same tag, length and bytes. A message that comes twice, out of order, in part or
-//! changed is not that one. What must arrive and does not is found at the end, by
-//! [`Ledger::missing`].
+//! For each ordered pair of tasks the ledger holds the messages that the sender's program has begun
+//! to send and the receiver's program has not received yet, oldest first. A receive selects by
+//! source and tag. The received message must be the *first* message of its pair that the filter
+//! selects, with the same tag, length and bytes. A message that is repeated, out of order,
+//! incomplete or changed is not that message. [`Ledger::missing`] finds, at the end, a message that
+//! must arrive and has not.
 //!
-//! Payloads are slices of one fixed pattern, so that neither making nor keeping one copies bytes.
+//! Payloads are slices of one fixed pattern, so that neither making nor keeping a payload copies
+//! bytes.
 
 use bytes::Bytes;
 use std::{
@@ -21,7 +22,7 @@ use vm_wire::Tid;
 /// The longest message that a simulated program sends. Bytes.
 pub const MESSAGE_LEN_MAX: usize = 256 * 1024;
 
-/// Where payloads begin in the pattern: below this.
+/// Bound on the offset of a payload in the pattern.
 const OFFSETS: usize = 256 * 1024;
 
 fn pattern() -> &'static Bytes {
@@ -36,18 +37,18 @@ fn pattern() -> &'static Bytes {
     })
 }
 
-/// A message that was begun.
+/// A message whose sending was begun.
 #[derive(Debug, Clone)]
 struct Expected {
-    /// Counts the messages of the pair, from 1.
+    /// The number of the message in its pair, from 1.
     number: u64,
     tag: i32,
     body: Bytes,
-    /// The whole message is in its channel's hands.
+    /// Whether the channel has accepted the whole message.
     complete: bool,
 }
 
-/// All messages on their way.
+/// The messages that were sent and not received.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pairs: BTreeMap<(Tid, Tid), Pair>,
@@ -55,7 +56,7 @@ pub struct Ledger {
     pub received: u64,
 }
 
-/// All messages on their way within an application, when it was cut.
+/// The in-transit messages of an application at its cut.
 #[derive(Debug, Default, Clone)]
 pub struct Saved {
     pairs: BTreeMap<(Tid, Tid), Pair>,
@@ -65,7 +66,7 @@ pub struct Saved {
 struct Pair {
     begun: u64,
     waiting: VecDeque<Expected>,
-    /// The receiver was told that the sender ended: nothing may come any more.
+    /// Whether the receiver got the report of the sender's end: no message may come any more.
     closed: bool,
 }
 
@@ -87,7 +88,7 @@ impl Ledger {
         body
     }
 
-    /// The message that `from` began last is wholly in the channel's hands.
+    /// Marks the message that `from` began last as wholly accepted by the channel.
     pub fn complete(&mut self, from: Tid, to: Tid) {
         if let Some(pair) = self.pairs.get_mut(&(from, to))
             && let Some(last) = pair.waiting.back_mut()
@@ -96,10 +97,10 @@ impl Ledger {
         }
     }
 
-    /// A program received something: was it what it had to be?
+    /// Checks a message that a program received.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The difference from the expected message.
     pub fn receive(&mut self, to: Tid, filter: &Filter, message: &Received) -> Result<(), String> {
         let from = message.from;
         let pair = self.pairs.entry((from, to)).or_default();
@@ -132,11 +133,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// `to` was told that `from` left in order, and has received all that was in its inbox:
-    /// nothing may be missing.
+    /// Checks, when `to` got the report that `from` left in order and has received all messages of
+    /// its inbox, that no message is missing.
     ///
     /// # Errors
-    /// Which message is missing.
+    /// The message that is missing.
     pub fn close(&mut self, from: Tid, to: Tid, left_in_order: bool) -> Result<(), String> {
         let pair = self.pairs.entry((from, to)).or_default();
         pair.closed = true;
@@ -153,8 +154,8 @@ impl Ledger {
         }
     }
 
-    /// Notes how it stands between a task that stands to be saved and its peers: of two tasks, when the
-    /// second one stands, neither sends or receives any more.
+    /// Records the messages between a task that is frozen for a save and its peers. Once both tasks
+    /// of a pair are frozen, neither sends or receives any more.
     pub fn save(&self, tid: Tid, saved: &mut Saved) {
         for (key, pair) in &self.pairs {
             if key.0 == tid || key.1 == tid {
@@ -163,7 +164,7 @@ impl Ledger {
         }
     }
 
-    /// All who have ever sent or were sent something.
+    /// All tasks that have ever sent or were sent a message.
     pub fn tasks(&self) -> BTreeSet<Tid> {
         self.pairs
             .keys()
@@ -171,7 +172,7 @@ impl Ledger {
             .collect()
     }
 
-    /// An application goes back to what was noted: `of_app` says which tasks are of it.
+    /// Rolls an application back to the recorded state. `of_app` tells which tasks belong to it.
     pub fn roll_back(&mut self, saved: &Saved, of_app: impl Fn(Tid) -> bool) {
         self.pairs
             .retain(|(from, to), _| !of_app(*from) && !of_app(*to));
@@ -179,8 +180,8 @@ impl Ledger {
             .extend(saved.pairs.iter().map(|(key, pair)| (*key, pair.clone())));
     }
 
-    /// The first message that must have arrived and has not: those that were complete, between
-    /// pairs that `owed` says must be served.
+    /// A message that must have arrived and has not: a complete message of a pair for which `owed`
+    /// is true.
     pub fn missing(&self, mut owed: impl FnMut(Tid, Tid) -> bool) -> Option<String> {
         self.pairs.iter().find_map(|(&(from, to), pair)| {
             let lost = pair.waiting.iter().find(|expected| expected.complete)?;

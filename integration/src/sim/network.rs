@@ -1,15 +1,15 @@
-//! The network between the simulated hosts: one link per pair, as TCP would have it.
+//! The network between the simulated hosts: one link for each pair, with the properties of TCP.
 //!
-//! A link delivers in order and loses nothing while it lives, however bad the network is: lost
-//! packets only make it late ([`Link::block`]). When it dies, everything in it is lost, in both
-//! directions, and the two ends may notice at different times: the daemon that connects anew may
-//! be told of the new link before the other one noticed the end of the old.
+//! A link delivers in order and loses nothing while it lives: lost packets only delay frames
+//! ([`Link::block`]). When a link dies, all frames in it are lost, in both directions. The two ends
+//! may notice at different times: the daemon that connects anew may get the new link before the
+//! other daemon has noticed the end of the old one.
 
 use super::queue::Moment;
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{Frame, HostId, Op, Tid};
 
-/// A daemon's process, numbered from 0 in the order of starting.
+/// The number of a daemon's process, from 0, in the order of starting.
 pub type Slot = usize;
 
 /// The least delay of a frame between two hosts.
@@ -18,48 +18,48 @@ pub const LATENCY_MIN: Moment = 60;
 /// State of one end of a link.
 #[derive(Debug, Default)]
 pub struct End {
-    /// It was told that the link is up, and not yet that it is down.
+    /// Whether the daemon at this end was told that the link is up, and not yet that it is down.
     pub up: bool,
-    /// It asked for the link, to this host, and waits for an answer.
+    /// The host to which the daemon at this end has requested the link, until the result.
     pub asked: Option<HostId>,
-    /// No frame that it sent arrives before this.
+    /// No frame of this end arrives before this moment.
     arrival: Moment,
-    /// Frames that it sent and that would have arrived while packets were lost, in order.
+    /// Frames of this end that would have arrived while packets were lost, in order.
     held: Vec<Frame>,
-    /// Its queue is full: frames of data are dropped.
+    /// The queue of this end is full: data frames are dropped.
     pub full: bool,
-    /// Pairs of which frames were dropped.
+    /// Channels of which frames were dropped.
     pub dropped: BTreeSet<(Tid, Tid)>,
 }
 
-/// One link, or the place of one.
+/// The link of a pair of hosts, whether or not a connection exists.
 #[derive(Debug, Default)]
 pub struct Link {
-    /// Counts the connections: frames of an older one never arrive.
+    /// Number of the connection: frames of an older connection never arrive.
     pub generation: u64,
-    /// A connection is there.
+    /// Whether a connection exists.
     pub alive: bool,
-    /// A connection is being made.
+    /// Whether a connection is being made.
     pub making: bool,
-    /// How many faults keep packets from crossing.
+    /// Number of faults that stop packets.
     blocked: u32,
     /// Additional delay of each frame.
     pub delay: Moment,
-    /// The end of the lower slot, then that of the higher.
+    /// The end of the lower slot, then the end of the higher slot.
     pub ends: [End; 2],
 }
 
 /// The fate of a frame that is sent.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It arrives then, unless the link dies before.
+    /// The frame arrives at that moment, unless the link dies before.
     Arrives(Moment, Frame),
-    /// There is no link, or its queue is full.
+    /// The frame is dropped: there is no link, or its queue is full.
     Dropped,
 }
 
 impl Link {
-    /// Sends a frame from one end, `latency` being drawn for it.
+    /// Sends a frame from one end, with the given random latency.
     pub fn send(&mut self, from: usize, now: Moment, latency: Moment, frame: Frame) -> Fate {
         if !self.alive || !self.ends[from].up {
             return Fate::Dropped;
@@ -73,7 +73,7 @@ impl Link {
         Fate::Arrives(end.arrival, frame)
     }
 
-    /// A frame that one end sent was lost on its way: it goes with the next that cross.
+    /// Holds a frame of one end that was lost in transit until packets cross again.
     pub fn hold(&mut self, from: usize, frame: Frame) {
         self.ends[from].held.push(frame);
     }
@@ -83,13 +83,13 @@ impl Link {
         self.blocked > 0
     }
 
-    /// From now on packets are lost; counted, for faults that overlap.
+    /// Stops packets. Calls are counted, for faults that overlap.
     pub fn block(&mut self) {
         self.blocked += 1;
     }
 
-    /// Ends one [`Link::block`]. When packets cross again, what was held is returned, by the end
-    /// that sent it: it arrives now, before all that is still on its way.
+    /// Ends one [`Link::block`]. When packets cross again, returns the held frames, by the end that
+    /// sent them: they arrive now, before all frames that are still in transit.
     pub fn unblock(&mut self) -> [Vec<Frame>; 2] {
         self.blocked = self.blocked.saturating_sub(1);
         if self.blocked > 0 {
@@ -101,7 +101,7 @@ impl Link {
         ]
     }
 
-    /// The connection ends, and all that is in it. Its ends still believe that it is up.
+    /// Ends the connection and all frames in it. Its ends still believe that it is up.
     pub fn destroy(&mut self) {
         self.alive = false;
         self.generation += 1;
@@ -130,7 +130,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The link between two slots, and which of its ends `from` is.
+    /// The link between two slots, and the index of the end of `from`.
     pub fn link(&mut self, from: Slot, to: Slot) -> (&mut Link, usize) {
         let key = (from.min(to), from.max(to));
         (self.links.entry(key).or_default(), usize::from(from > to))

@@ -8,11 +8,11 @@ use vm_wire::{HostId, agreed::HostFacts};
 /// State of a daemon's process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It asks to be let in.
+    /// The daemon requests to join.
     Joining,
-    /// The process runs, and its daemon is in the machine.
+    /// The process runs, and its host is in the machine.
     Running,
-    /// SIGSTOP: what comes in waits in its sockets.
+    /// Stopped by SIGSTOP: inputs wait in its sockets.
     Stopped,
     /// The process has ended.
     Down,
@@ -20,29 +20,30 @@ pub enum State {
 
 /// A daemon and its process.
 pub struct Node {
-    /// Unique among those that live, except where a fault wants it otherwise.
+    /// Unique among living daemons, unless a fault gives a daemon the name of another.
     pub name: String,
-    /// Drawn at its start.
+    /// A random number, made at its start.
     pub nonce: u64,
     /// CLOCK_BOOTTIME of its host.
     pub clock: Clock,
     /// State of the daemon's process.
     pub state: State,
-    /// The production state machine, once it is in the machine.
+    /// The production state machine, once the host is in the machine.
     pub daemon: Option<Daemon>,
-    /// Its number, once it is in the machine.
+    /// The number of the host, once it is in the machine.
     pub host: HostId,
-    /// When it is stepped next for want of other events.
+    /// The moment of its next step without another event.
     pub tick_at: Option<Moment>,
-    /// When the kernel ends it.
+    /// The moment at which the kernel kills the process.
     pub lease_at: Option<Moment>,
     /// Inputs that wait in the sockets of a stopped daemon, oldest first.
     pub deferred: VecDeque<Input>,
     /// Index of the agreed state that was checked last.
     pub checked: u64,
-    /// It was told to leave. (One for which a console asked is leaving once the log says so.)
+    /// Whether the daemon was told to leave. (A host that a console deletes is leaving once the log
+    /// says so.)
     pub told_to_leave: bool,
-    /// Its connection to the daemon that it asks to be let in.
+    /// The connection to the daemon that got its join request.
     pub joining: Option<ConnId>,
 }
 
@@ -77,24 +78,24 @@ impl Node {
         }
     }
 
-    /// Whether its process exists.
+    /// Whether the process exists.
     pub fn is_alive(&self) -> bool {
         self.state != State::Down
     }
 
-    /// Whether it runs as a part of the machine.
+    /// Whether the daemon runs as a part of the machine.
     pub fn is_running(&self) -> bool {
         self.state == State::Running
     }
 
-    /// The agreed state as it knows it, while it is part of the machine.
+    /// The agreed state as the daemon knows it, while its host is in the machine.
     pub fn agreed(&self) -> Option<&Agreed> {
         self.daemon
             .as_ref()
             .map(|daemon| daemon.agreement().state())
     }
 
-    /// Whether it is on its way out in order.
+    /// Whether the host is leaving in order.
     pub fn is_leaving(&self) -> bool {
         let phase = |agreed: &Agreed| agreed.host(self.host).map(|host| host.phase);
         let agreed = self.agreed().and_then(phase) == Some(HostPhase::Leaving);

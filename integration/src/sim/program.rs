@@ -2,8 +2,8 @@
 //! around them, which makes its requests the way `vmlib` does.
 //!
 //! As in a real task, the data socket is read only inside a primitive; while the program computes,
-//! frames wait in the socket. A request that was not answered is asked again with its number.
-//! What the program receives and is told goes through the [`Ledger`].
+//! frames wait in the socket. A request without a reply is repeated with the same number. Messages
+//! and notifications that the program receives are checked by the [`Ledger`].
 
 mod asking;
 mod requests;
@@ -26,16 +26,16 @@ const USER: u32 = 0;
 /// Programs use the tags from 0 to this one.
 const TAG_MAX: u64 = 3;
 
-/// A rule that is broken on purpose, to see that the checkers notice.
+/// A rule that is broken on purpose, to check that the checkers notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sabotage {
     /// Every 50th message is handed to its program a second time.
     DeliverTwice,
-    /// Every 50th message is thrown away before its program sees it.
+    /// Every 50th message is dropped before its program sees it.
     Lose,
-    /// No timer ends a stopped daemon when its lease ends.
+    /// No timer kills a stopped daemon at the end of its lease.
     NoLeaseTimer,
-    /// A task that stands goes on without its daemon's word.
+    /// A frozen task resumes without the order of its daemon.
     GoOnAlone,
 }
 
@@ -43,19 +43,19 @@ pub enum Sabotage {
 pub struct Scene<'a> {
     /// The reading of its host's clock.
     pub now: Time,
-    /// Tasks to talk to: living ones, and some that have ended.
+    /// Tasks to send messages to: living ones, and some that have ended.
     pub roster: &'a [Tid],
-    /// Nobody talks beyond its application.
+    /// Whether tasks send only to tasks of their own application.
     pub secluded: bool,
-    /// Names of hosts, some of them gone.
+    /// Names of hosts, some of which have left.
     pub hosts: &'a [String],
-    /// Hosts that did not end in order: what they kept is lost.
+    /// Hosts that did not end in order: the messages that they kept are lost.
     pub crashed: &'a BTreeSet<HostId>,
-    /// Where tasks left in order.
+    /// The host on which each task left in order.
     pub left_at: &'a BTreeMap<Tid, HostId>,
     /// The checker of the delivery contract.
     pub ledger: &'a mut Ledger,
-    /// No new work: only receive.
+    /// Whether programs begin no new work and only receive.
     pub quiet: bool,
     /// Whether more tasks are wanted.
     pub grow: bool,
@@ -65,14 +65,14 @@ pub struct Scene<'a> {
     pub out: &'a mut VecDeque<Frame>,
 }
 
-/// When a program wants to go on.
+/// When a program continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pause {
-    /// It computes until then and reads nothing meanwhile.
+    /// The program computes until that time and reads nothing meanwhile.
     Compute(Time),
-    /// It waits for frames, and at most until then.
+    /// The program waits for frames, at most until that time.
     Wait(Option<Time>),
-    /// It has left the machine and ends.
+    /// The program has left the machine and ends with this status.
     Exit(i32),
 }
 
@@ -91,7 +91,7 @@ enum Doing {
     Asking(Asking),
 }
 
-/// A task that is part of the machine. Its clone is its image.
+/// A task that is part of the machine. Its clone serves as its image.
 #[derive(Clone)]
 pub struct Program {
     endpoint: Endpoint,
@@ -101,18 +101,19 @@ pub struct Program {
     doing: Doing,
     /// Number of the last request.
     asked: u64,
-    /// Whom it watches, and whether it was told.
+    /// The watched tasks, and whether the end of each was reported.
     watches: BTreeMap<Tid, bool>,
-    /// Answers to its spawns: request, how many it wanted, whom it got.
+    /// Its spawns: the number of the request, the number of requested tasks, the tids of the
+    /// spawned tasks.
     births: Vec<(u64, u32, Vec<Tid>)>,
     received: u64,
-    /// It stood still, and its next call begins its channels anew, in that generation.
+    /// Whether the task was frozen, and its next call must renew its channels in `generation`.
     renewed: bool,
     generation: u32,
 }
 
 impl Program {
-    /// A task that was welcomed.
+    /// A task that got its Welcome.
     pub fn new(welcome: &Welcome, random: Random, now: Time) -> Self {
         let endpoint = Endpoint::new(EndpointConfig {
             me: welcome.tid,
@@ -136,7 +137,7 @@ impl Program {
         }
     }
 
-    /// It was frozen and goes on.
+    /// Resumes a task that was frozen.
     pub fn thawed(&mut self, generation: u32) {
         self.generation = generation;
         self.renewed = true;
@@ -147,12 +148,12 @@ impl Program {
         self.app
     }
 
-    /// Whether its socket is being read.
+    /// Whether the program reads its socket.
     pub fn reads(&self) -> bool {
         !matches!(self.doing, Doing::Thinking(_))
     }
 
-    /// The frame that the daemon must answer, if the program waits for an answer.
+    /// The operation of the request whose reply the program waits for.
     pub fn request(&self) -> Option<Op> {
         match &self.doing {
             Doing::Asking(asking) => Some(asking.op()),
@@ -178,7 +179,7 @@ impl Program {
         }
     }
 
-    /// Those it watches and was not told of.
+    /// The watched tasks whose end was not reported.
     pub fn untold(&self) -> impl Iterator<Item = Tid> + '_ {
         self.watches
             .iter()
@@ -186,7 +187,8 @@ impl Program {
             .map(|(tid, _)| *tid)
     }
 
-    /// Its spawns: request, how many it wanted, whom it got.
+    /// The spawns: the number of the request, the number of requested tasks, the tids of the
+    /// spawned tasks.
     pub fn births(&self) -> &[(u64, u32, Vec<Tid>)] {
         &self.births
     }
@@ -196,10 +198,10 @@ impl Program {
         &self.endpoint
     }
 
-    /// Goes on as far as it can without waiting, after reading what is in the socket.
+    /// Reads the frames in the socket, and runs as far as possible without waiting.
     ///
     /// # Errors
-    /// A violation of what the machine promises.
+    /// A violation of a promise of the machine.
     pub fn step(
         &mut self,
         socket: &mut VecDeque<Frame>,
@@ -230,7 +232,7 @@ impl Program {
         }
     }
 
-    /// As the library does in the first call after the task was frozen.
+    /// Renews the channels, as the library does in the first call after a freeze.
     fn renew(&mut self, scene: &mut Scene) {
         if std::mem::take(&mut self.renewed) {
             if let Doing::Asking(asking) = &mut self.doing {
@@ -241,7 +243,7 @@ impl Program {
         }
     }
 
-    /// One step of what it does; `None`: look again.
+    /// Makes one step. `None`: another step may follow at once.
     fn go_on(&mut self, scene: &mut Scene) -> Result<Option<Pause>, String> {
         match &mut self.doing {
             Doing::Thinking(until) => Ok(Some(Pause::Compute(*until))),
@@ -294,12 +296,12 @@ impl Program {
         }
     }
 
-    /// Waits for frames, for what the channels have to do, and for `until`.
+    /// Waits for frames, for deadlines of the channels, and for `until`.
     fn wait(&self, until: Option<Time>) -> Pause {
         Pause::Wait(until.into_iter().chain(self.endpoint.deadline()).min())
     }
 
-    /// Computes for a while: mostly short, now and then long.
+    /// Computes for a while: mostly a short time, sometimes a long one.
     fn think(&mut self, scene: &Scene) -> Pause {
         let us = match self.random.below(100) {
             _ if scene.quiet => 1,
@@ -310,7 +312,7 @@ impl Program {
         Pause::Compute(scene.now + std::time::Duration::from_micros(us))
     }
 
-    /// Decides what to do next.
+    /// Chooses the next activity.
     fn choose(&mut self, scene: &mut Scene) {
         let receive = Doing::Receiving {
             filter: ANY,
@@ -395,7 +397,7 @@ impl Program {
         Ok(true)
     }
 
-    /// A frame from the daemon.
+    /// Handles a frame from the daemon.
     fn read(&mut self, frame: Frame, scene: &mut Scene) -> Result<(), String> {
         let bad = |error: vm_wire::CodecError| error.to_string();
         match frame.header.op {
@@ -425,8 +427,8 @@ impl Program {
         Ok(())
     }
 
-    /// Takes what it is told besides messages. After the end of a task nothing of it may follow,
-    /// and if it left in order nothing may be missing.
+    /// Handles notifications. After the report of a task's end no message of the task may follow,
+    /// and if the task left in order no message may be missing.
     fn notices(&mut self, scene: &mut Scene) -> Result<(), String> {
         while let Some(notice) = self.endpoint.take_notice() {
             let Notice::Ended { tid, status } = notice else {
@@ -452,7 +454,7 @@ impl Program {
     }
 }
 
-/// Every message of the user's conversation.
+/// Selects every message of the user's context.
 const ANY: Filter = Filter {
     context: USER,
     from: None,

@@ -1,10 +1,10 @@
-//! The queue of events: by time, and in the order of scheduling where times are equal.
+//! The queue of events, ordered by time, then by the order of scheduling.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 /// A moment of the simulated world. Microseconds since its start.
 ///
-/// No host sees it: each has a clock of its own (see [`super::clock`]).
+/// No host sees it: each host has a clock of its own (see [`super::clock`]).
 pub type Moment = u64;
 
 /// A millisecond of the simulated world.
@@ -40,7 +40,7 @@ impl<E> Ord for Scheduled<E> {
 /// Events that have not happened yet.
 pub struct Queue<E> {
     heap: BinaryHeap<Scheduled<E>>,
-    /// Breaks ties, so that the order never depends on the heap's inside.
+    /// Breaks ties, so that the order does not depend on the internals of the heap.
     next: u64,
     now: Moment,
 }
@@ -61,19 +61,19 @@ impl<E> Queue<E> {
         self.now
     }
 
-    /// Lets `event` happen at `at`, or now if that is past.
+    /// Schedules `event` for `at`, or for now if `at` is past.
     pub fn at(&mut self, at: Moment, event: E) {
         let key = Reverse((at.max(self.now), self.next));
         self.next += 1;
         self.heap.push(Scheduled { key, event });
     }
 
-    /// Lets `event` happen after `delay`.
+    /// Schedules `event` to happen after `delay`.
     pub fn after(&mut self, delay: Moment, event: E) {
         self.at(self.now + delay, event);
     }
 
-    /// Takes the next event and moves time to it.
+    /// Takes the next event and advances the time to it.
     pub fn pop(&mut self) -> Option<E> {
         let Scheduled { key, event } = self.heap.pop()?;
         self.now = key.0.0;

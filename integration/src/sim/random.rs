@@ -1,7 +1,8 @@
-//! The one source of chance: xoshiro256**, seeded through splitmix64.
+//! The only source of random numbers: xoshiro256**, seeded through splitmix64.
 //!
-//! Written here, so that a seed means the same run for ever, whatever a crate's next release does.
-//! (Blackman and Vigna, "Scrambled linear pseudorandom number generators", 2018.)
+//! The generator is implemented here, so that a seed means the same run for ever, independent of
+//! the releases of a crate. (Blackman and Vigna, "Scrambled linear pseudorandom number generators",
+//! 2018.)
 
 /// A stream of numbers that follows from its seed alone.
 #[derive(Debug, Clone)]
@@ -10,7 +11,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The stream of `seed`.
+    /// The stream that follows from `seed`.
     pub fn new(seed: u64) -> Self {
         let mut mix = seed;
         let mut next = || {
@@ -25,7 +26,7 @@ impl Random {
         }
     }
 
-    /// A stream of its own, for a part whose draws must not shift those of others.
+    /// An independent stream, for a part whose draws must not shift those of others.
     pub fn split(&mut self) -> Random {
         Random::new(self.bits())
     }

@@ -1,15 +1,16 @@
-//! The simulated world: hosts, network, processes and time, and the loop that lets things happen.
+//! The simulated world: hosts, network, processes and time, and the loop of events.
 //!
-//! One event at a time is taken from the queue and given to the state machine that it concerns;
-//! what that wants done becomes new events. Faults are events too. The checkers look at every
-//! message that a program receives, every notice, and every change of an agreed state.
+//! The loop takes one event at a time from the queue and gives it to the state machine that it
+//! concerns. The outputs of the state machine become new events. Faults are events, too. The
+//! checkers examine every message that a program receives, every notification, and every change of
+//! an agreed state.
 //!
-//! Code map: `state` has the tables and the events; this file has the loop; `shell` carries out what daemons want;
-//! `links` makes and breaks connections; `tasks` runs the processes of tasks; `joins` lets
-//! daemons in; `moves` stops them, carries their images and brings them back; `checkpoints` is the
-//! store, `recovery` takes applications back to what is in it; `coordinators` are the processes that
-//! drive moves; `faults` strikes and heals; `checks` holds what must always be true; `settle` what
-//! must be true in the end.
+//! Code map: `state` has the tables and the events; this file has the loop; `shell` carries out the
+//! outputs of daemons; `links` makes and breaks connections; `tasks` runs the processes of tasks;
+//! `joins` lets daemons join; `moves` freezes tasks, transfers their images and restores them;
+//! `checkpoints` has the store, `recovery` restarts applications from it; `coordinators` has the
+//! processes that drive moves; `faults` begins and ends faults; `checks` has the rules that always
+//! hold; `settle` the rules that hold at the end.
 
 mod checkpoints;
 mod checks;
@@ -42,23 +43,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use vm_machine::{ConnId, Input, Outbox, Time};
 use vm_wire::{HostId, MachineId};
 
-/// Masters are started while there are fewer tasks.
+/// Masters are started while there are fewer tasks than this.
 const TASKS_WANTED: usize = 24;
 /// The least number of events of a seed.
 pub const EVENTS_LEAST: u64 = 10_000;
 /// The least number of faults of a seed.
 pub const FAULTS_LEAST: u64 = 5;
-/// Faults go on for at least so long, and at most so long.
+/// The least and the greatest length of the time of faults.
 const FAULTS_TIME: (Moment, Moment) = (8 * SECOND, 40 * SECOND);
 /// After the last fault everything must have ended within this time.
 const QUIET_TIME: Moment = 40 * SECOND;
-/// No run has more events: beyond it something goes round in a circle.
+/// Bound on the events of a run: more events mean that some activity repeats for ever.
 const EVENTS_MOST: u64 = 3_000_000;
 
-/// A rule was broken.
+/// The report of a broken rule.
 #[derive(Debug, Clone)]
 pub struct Failure {
-    /// When. Microseconds of the simulated world.
+    /// The time of the failure, in microseconds of the simulated world.
     pub at: Moment,
     /// The broken rule, in words.
     pub what: String,
@@ -69,11 +70,11 @@ pub struct Failure {
 pub struct Outcome {
     /// Steps of state machines.
     pub events: u64,
-    /// Time that passed in it. Microseconds.
+    /// Simulated time, in microseconds.
     pub time: Moment,
     /// Messages that programs received.
     pub messages: u64,
-    /// Processes of tasks that there were.
+    /// Number of processes of tasks.
     pub tasks: u64,
     /// Machines that ended because a majority was lost.
     pub ended: u64,
@@ -86,7 +87,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Adds what another world has met.
+    /// Adds the counts of another world.
     pub fn add(&mut self, other: Outcome) {
         self.events += other.events;
         self.time += other.time;
@@ -156,7 +157,7 @@ impl World {
         world
     }
 
-    /// Lets it all happen.
+    /// Runs the world to its end.
     pub fn run(mut self) -> Outcome {
         let failure = self.history_to_its_end().err().map(|what| Failure {
             at: self.queue.now(),
@@ -267,7 +268,7 @@ impl World {
         }
     }
 
-    /// Gives an input to a daemon, or lets it wait in the sockets of one that is stopped.
+    /// Gives an input to a daemon. The inputs of a stopped daemon wait in its sockets.
     fn feed(&mut self, slot: Slot, input: Input) -> Result<(), String> {
         match self.nodes[slot].state {
             State::Running => self.step(slot, input),
@@ -279,7 +280,7 @@ impl World {
         }
     }
 
-    /// One step of a daemon and all that follows from it at once.
+    /// Makes one step of a daemon, and carries out its outputs.
     fn step(&mut self, slot: Slot, input: Input) -> Result<(), String> {
         self.events += 1;
         let now = self.nodes[slot].time(self.queue.now());
@@ -315,7 +316,7 @@ impl World {
         if deadline == Time(u64::MAX) {
             return;
         }
-        // A shell's poll is not exact: it wakes a little late, never early.
+        // The poll of a real shell is not exact: it wakes a little late, never early.
         let at = node.clock.when(deadline).max(now + 1);
         if node.tick_at.is_none_or(|planned| at < planned) {
             node.tick_at = Some(at);
@@ -323,7 +324,7 @@ impl World {
         }
     }
 
-    /// A new daemon's process.
+    /// Adds the process of a new daemon.
     fn add_node(&mut self, name: String) -> Slot {
         let mut clock = Clock::new(self.random.below(1_000_000 * SECOND));
         clock.set_rate(self.queue.now(), 1_000_000);
@@ -332,7 +333,7 @@ impl World {
         self.nodes.len() - 1
     }
 
-    /// Takes what a daemon counted of moves.
+    /// Takes the counts of moves from a daemon.
     fn count_moves(&mut self, slot: Slot) {
         let Some(daemon) = &self.nodes[slot].daemon else {
             return;

@@ -1,4 +1,4 @@
-//! Tasks that ask others and wait for the answer.
+//! Tasks that send requests to others and wait for the replies.
 
 use super::shared::{NUMBERED, RESULT, STOP, body, me, size};
 use anyhow::{Context, bail, ensure};
@@ -11,12 +11,11 @@ use std::{
 };
 use vmlib::{ANY, Event, Incoming, Task};
 
-/// Has a caller work on a host of its own, which tells it to end when there is a line on standard
-/// input.
+/// Starts a caller on the given host. Tells it to end when a line comes on standard input.
 pub fn caller_of(vm: &Task, host: &str, callees: &str) -> anyhow::Result<()> {
     let caller = vm.spawn(&me(&["caller", callees])?.on(host))?[0];
     vm.watch_task(caller)?;
-    // Its end counts as a line.
+    // The end of the input counts as a line.
     std::io::stdin().read_line(&mut String::new())?;
     vm.send(caller, STOP, &())?;
     match vm.next(caller, ANY, None)? {
@@ -31,9 +30,10 @@ pub fn caller_of(vm: &Task, host: &str, callees: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Exchanges numbers with a task on that host until it is told to end: by a line on standard input,
-/// or by its parent, if it has one; or until that task has ended. Each number comes back once, in
-/// order. That task has so many MiB of memory that it uses, and so many that it never does.
+/// Exchanges numbers with a task on `host` until it is told to end (by a line on standard input, or
+/// by its parent, if it has one), or until the other task has ended. Each number must come back
+/// once, in order. `used` and `unused`: MiB of memory of the other task that it writes, and that it
+/// never touches.
 pub fn caller(vm: &Task, host: &str, used: &str, unused: &str) -> anyhow::Result<()> {
     const AHEAD: u64 = 64;
     let callee = vm.spawn(&me(&["callee", used, unused])?.on(host))?[0];
@@ -43,7 +43,7 @@ pub fn caller(vm: &Task, host: &str, used: &str, unused: &str) -> anyhow::Result
     let parent = vm.parent();
     if parent.is_none() {
         std::thread::spawn(move || {
-            // Its end counts as a line.
+            // The end of the input counts as a line.
             let _ = std::io::stdin().read_line(&mut String::new());
             sees.store(true, SeqCst);
         });
@@ -86,10 +86,10 @@ pub fn caller(vm: &Task, host: &str, used: &str, unused: &str) -> anyhow::Result
 
 pub fn callee(vm: &Task, used: u64, unused: u64) -> anyhow::Result<()> {
     let parent = vm.parent().context("a callee has a parent")?;
-    // Each number twice: compressed it takes well below half of its room.
+    // Each number occurs twice, so that the memory compresses to well below half of its size.
     let words = (0..(used << 20) / 8).map(|word| word / 2);
     let memory: Vec<u64> = words.clone().collect();
-    // The system gives it, and no page of it before it is used.
+    // The system allocates no page of this memory before the page is used.
     let unused = vec![0u8; usize::try_from(unused << 20)?];
     let mut came = 0;
     loop {

@@ -1,4 +1,4 @@
-//! Tasks that write and read files, and save their application.
+//! Tasks that write and read files, and make checkpoints of their application.
 
 use super::shared::{GO, READY, RESULT, STOP, host_name, me};
 use anyhow::{Context, ensure};
@@ -10,8 +10,8 @@ use std::{
 };
 use vmlib::{ANY, Checkpointed, Task};
 
-/// Has so many MiB of memory, of which it changes each hundredth page whenever there is a line on
-/// standard input; when that ends it looks whether all of it is as it should be.
+/// Has `mib` MiB of memory. Changes each hundredth page when a line comes on standard input. At the
+/// end of the input, checks that all of the memory has its expected content.
 pub fn ledger(mib: u64) -> anyhow::Result<()> {
     const PAGE: usize = 4096 / size_of::<u64>();
     let whole = || -> Vec<u64> {
@@ -39,10 +39,11 @@ pub fn ledger(mib: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has so many MiB of memory, and writes the number of the round to all of it, round after round, until
-/// there is something on standard input.
+/// Has `mib` MiB of memory, and writes the number of the round to all of it, round after round,
+/// until there is input.
 pub fn rewriter(mib: u64) -> anyhow::Result<()> {
-    // Not zeros: those have no pages before the first write, and the task would grow after this line.
+    // The words are not zero: zero pages would be allocated only at the first write, and the task
+    // would grow after this line.
     let mut memory = vec![u64::MAX; (mib as usize) << 17];
     println!("it goes");
     let at_once = Timespec::default();
@@ -59,8 +60,8 @@ pub fn rewriter(mib: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has a task on that host, and all of the application saved for each line on standard input and for
-/// its end; says what it sees of that.
+/// Starts a task on `host`. Makes a checkpoint of the application for each line on standard input
+/// and for the end of the input, and reports the result of each.
 pub fn saver(vm: &Task, host: &str) -> anyhow::Result<()> {
     let other = vm.spawn(&me(&["saved"])?.on(host))?[0];
     println!("it goes");
@@ -79,14 +80,14 @@ pub fn saver(vm: &Task, host: &str) -> anyhow::Result<()> {
     Ok(vm.send(other, STOP, &())?)
 }
 
-/// Is saved with the others, until it is told to end.
+/// Is saved with the other tasks, until it is told to end.
 pub fn saved(vm: &Task) -> anyhow::Result<()> {
     vm.recv(vm.parent().context("a parent")?, STOP)?;
     Ok(())
 }
 
-/// Has a task on that host write each line of standard input into its diary in that folder, and tells
-/// where it did so, and what it has read meanwhile in a book of so many bytes.
+/// Has a task on `host` write each line of standard input into its diary in `folder`. Reports the
+/// host that wrote the line, and the number that the task has read from a book of `bytes` bytes.
 pub fn diary(vm: &Task, host: &str, folder: &str, bytes: u64) -> anyhow::Result<()> {
     let diarist = me(&["diarist", folder, &bytes.to_string()])?.on(host);
     let diarist = vm.spawn(&diarist)?[0];
@@ -103,8 +104,8 @@ pub fn diary(vm: &Task, host: &str, folder: &str, bytes: u64) -> anyhow::Result<
     Ok(())
 }
 
-/// Opens a book for reading and a diary for appending, both new. Each line that comes is written there,
-/// and the next number is read.
+/// Creates a book, opened for reading, and a diary, opened for appending. Writes each received line
+/// to the diary, and then reads the next number from the book.
 pub fn diarist(vm: &Task, folder: &str, bytes: u64) -> anyhow::Result<()> {
     let parent = vm.parent().context("a diarist has a parent")?;
     let (book, diary) = (format!("{folder}/book"), format!("{folder}/diary"));
@@ -130,8 +131,8 @@ pub fn diarist(vm: &Task, folder: &str, bytes: u64) -> anyhow::Result<()> {
     }
 }
 
-/// Keeps books in that folder: as many steps as each line of standard input says, then up to a hundred.
-/// A task on the second host has one of the files open for writing, too.
+/// Keeps books in `folder`: makes as many steps as each line of standard input says, then more up
+/// to a hundred. A task on the second host also has one of the files open for writing.
 pub fn bookkeeper(vm: &Task, folder: &str) -> anyhow::Result<()> {
     let mut books = Books::open(folder)?;
     let reader = vm.spawn(&me(&["reader", folder])?.on("n2"))?[0];
@@ -164,14 +165,14 @@ pub fn reader(vm: &Task, folder: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A log that grows, a table that is written here and there, and a board that is written anew. Each
-/// step begins only if they are what the last one left.
+/// A log that grows, a table that is written at different offsets, and a board that is rewritten.
+/// Each step begins with a check that the files are as the step before left them.
 struct Books {
     steps: u64,
     log: File,
     log_len: u64,
     table: File,
-    /// The table: more bytes than a move carries along with an open file.
+    /// The content of the table: more bytes than a move carries with an open file.
     numbers: Vec<u8>,
     board: File,
 }

@@ -17,8 +17,8 @@ use vmlib::{ANY, Callbacks, RecvError, Task, TaskError};
 pub fn listening(vm: &Task, how: &str, host: &str) -> anyhow::Result<()> {
     let listener = vm.spawn(&me(&["listener", how])?.on(host))?[0];
     let () = vm.recv(listener, RESULT)?.value()?;
-    // Each callback that opened the port sent one, before the result. A listener that has ended makes
-    // `try_recv` fail, so that they are counted before it is told to stop.
+    // Each callback that opened the port has sent a message before the result. `try_recv` fails for
+    // a task that has ended, so the messages are counted before the listener is told to stop.
     let mut opened = 0;
     while vm.try_recv(listener, GO)?.is_some() {
         opened += 1;
@@ -32,11 +32,11 @@ pub fn listening(vm: &Task, how: &str, host: &str) -> anyhow::Result<()> {
 #[derive(Default)]
 struct Place {
     socket: Option<TcpListener>,
-    /// The calls that the callbacks had, in order.
+    /// Names of the callbacks that were called, in order.
     told: Vec<String>,
     refuses: bool,
     panics: bool,
-    /// It may make calls of the library.
+    /// Whether the task may make calls of the library.
     awake: bool,
 }
 
@@ -47,7 +47,7 @@ fn lock(place: &Shared) -> MutexGuard<'_, Place> {
 }
 
 impl Place {
-    /// Opens a port, and says which.
+    /// Opens a port, and returns its number.
     fn open(&mut self) -> u16 {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         socket.set_nonblocking(true).expect("a socket");
@@ -57,7 +57,7 @@ impl Place {
     }
 }
 
-/// Says which callback was called.
+/// Records which callback was called.
 struct Teller(Shared);
 
 impl Callbacks for Teller {
@@ -75,7 +75,7 @@ impl Callbacks for Teller {
     }
 }
 
-/// Closes the socket, and opens it again.
+/// Closes the socket before a save, and opens it again after.
 struct Opener(Shared, Task);
 
 impl Opener {
@@ -119,8 +119,8 @@ impl Callbacks for Opener {
     }
 }
 
-/// Serves a port of its own in a thread, and waits in a call of the library. With callbacks, unless it is to be
-/// one `without`; `deaf`: computes at first, and makes no call.
+/// Serves a port of its own in a thread, and waits in a call of the library. The task has
+/// callbacks, unless `how` is `without`. With `deaf` the task computes at first, and makes no call.
 pub fn listener(vm: &Task, how: &str) -> anyhow::Result<()> {
     let parent = vm.parent().context("no parent")?;
     let place = Shared::default();
@@ -141,7 +141,7 @@ pub fn listener(vm: &Task, how: &str) -> anyhow::Result<()> {
     while !lock(&place).awake {
         thread::sleep(Duration::from_millis(2));
     }
-    // A callback may panic in here.
+    // A callback may panic in this call.
     let wait = || vm.recv(parent, STOP).map(drop);
     loop {
         if let Ok(received) = catch_unwind(AssertUnwindSafe(wait)) {
@@ -155,7 +155,8 @@ pub fn listener(vm: &Task, how: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Serves one connection, if there is one, while it keeps callbacks waiting; whether it was told to end.
+/// Serves one connection, if there is one; callbacks wait meanwhile. Returns whether the task was
+/// told to end.
 fn serve(place: &Shared) -> anyhow::Result<bool> {
     let mut place = lock(place);
     let Some(socket) = &place.socket else {

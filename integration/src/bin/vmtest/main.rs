@@ -1,7 +1,7 @@
 //! The programs that the cluster tests run: one binary, one role per first argument.
 //!
-//! A role that starts others starts this binary again. Each checks what it receives itself and
-//! says on its last line that all was well; a role that finds something wrong panics.
+//! A role that starts other roles starts this binary again. Each role checks what it receives, and
+//! confirms success on its last line. A role that finds an error panics or returns it.
 
 mod calls;
 mod files;
@@ -87,11 +87,12 @@ fn main() -> anyhow::Result<()> {
     }
 }
 
-/// Writes numbered lines, each in two pieces, until that file is there; then half a line, and exit code 7.
+/// Writes numbered lines, each in two pieces, until the file `until` exists; then half a line, and
+/// ends with exit code 7.
 fn writer(until: &str) -> anyhow::Result<()> {
     let out = std::io::stdout();
     for number in 0.. {
-        // Past the buffer of the standard library, which keeps a line together.
+        // The write bypasses the buffer of the standard library, which would keep a line together.
         for piece in [format!("line {number}"), " is whole\n".to_owned()] {
             rustix::io::write(&out, piece.as_bytes())?;
         }
@@ -104,8 +105,8 @@ fn writer(until: &str) -> anyhow::Result<()> {
     std::process::exit(7);
 }
 
-/// As soon as the file `go` is there leaves a process in a session of its own, which writes its number
-/// into the file `left`; ends once `go` is gone.
+/// Once the file `go` exists, starts a process in a session of its own, which writes its number
+/// into the file `left`. Ends once `go` is gone.
 fn leaver(go: &str, left: &str) -> anyhow::Result<()> {
     while !std::fs::exists(go)? {
         std::thread::sleep(Duration::from_millis(10));
@@ -121,7 +122,7 @@ fn leaver(go: &str, left: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Answers numbered messages until it is killed.
+/// Replies to numbered messages until it is killed.
 fn idle(vm: &Task) -> anyhow::Result<()> {
     loop {
         let message = vm.recv(ANY, NUMBERED)?;
@@ -130,7 +131,7 @@ fn idle(vm: &Task) -> anyhow::Result<()> {
     }
 }
 
-/// Starts `count` tasks on its own host, hears from each, and ends them.
+/// Starts `count` tasks on its own host, receives a message from each, and ends them.
 fn crowd(vm: &Task, count: u64) -> anyhow::Result<()> {
     let here = host_name(vm)?;
     let tasks = vm.spawn(&me(&["idle"])?.count(count as u32).on(here))?;
@@ -149,8 +150,8 @@ fn crowd(vm: &Task, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps `count` tasks on every host, all of them watched, and tells what ends, one line each;
-/// exchanges messages with those that are left, so that it is seen that they go on.
+/// Keeps `count` tasks on every host and watches all of them. Reports each end on a line. Exchanges
+/// messages with the remaining tasks, which shows that they still run.
 fn sentinel(vm: &Task, count: u64) -> anyhow::Result<()> {
     let mut tasks = Vec::new();
     for host in vm.hosts()? {

@@ -1,4 +1,4 @@
-//! Tasks that give their state themselves.
+//! Portable tasks: their program supplies their state.
 
 use super::shared::{GO, NUMBERED, STOP, me};
 use anyhow::{Context, bail, ensure};
@@ -6,11 +6,11 @@ use std::time::Duration;
 use vm_wire::Tid;
 use vmlib::{ANY, Callbacks, Checkpointed, Task};
 
-/// Sends numbers to a peer on that host, many ahead of what comes back, and gives its state at safe
-/// points.
+/// Sends numbers to a peer on `host`, many of them ahead of the replies, and offers its state at
+/// safe points.
 pub fn portable(vm: &Task, count: u64, host: &str) -> anyhow::Result<()> {
     vm.around_saves(Box::new(Teller));
-    // The peer, what was sent to it, what came back.
+    // The state: the peer, the last number sent to it, the last number that came back.
     let begun = vm.portable(|| (Tid::NONE, 0u64, 0u64))?;
     let mut state = begun.state;
     if begun.restored {
@@ -38,7 +38,7 @@ pub fn portable(vm: &Task, count: u64, host: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells what it is told.
+/// Prints which callback was called.
 struct Teller;
 
 impl Callbacks for Teller {
@@ -56,10 +56,10 @@ impl Callbacks for Teller {
     }
 }
 
-/// Has its application saved after each step, waits after the third, and goes on to the fifth when it
-/// was brought back.
+/// Makes a checkpoint of its application after each step. Waits after the third step; after a
+/// restart, continues to the fifth step.
 pub fn portable_saver(vm: &Task, host: &str) -> anyhow::Result<()> {
-    // Steps made, and another task.
+    // The state: the number of steps made, and the tid of the other task.
     let begun = vm.portable(|| (0, Tid::NONE))?;
     let mut state: (u32, Tid) = begun.state;
     if !begun.restored {
@@ -100,7 +100,7 @@ pub fn portable_peer(vm: &Task, count: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Is portable, and comes to no safe point.
+/// Is portable, and reaches no safe point.
 pub fn portable_deaf(vm: &Task) -> anyhow::Result<()> {
     vm.portable(|| ())?;
     loop {

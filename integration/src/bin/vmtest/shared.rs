@@ -1,11 +1,11 @@
-//! Tags of messages, and what several roles need.
+//! Tags of messages, and functions that several roles need.
 
 use anyhow::Context;
 use vmlib::{Spawn, Task};
 
 /// Tag of messages that carry a number.
 pub const NUMBERED: i32 = 1;
-/// Tag of the message by which a task says that it can begin.
+/// Tag of the message by which a task reports that it can begin.
 pub const READY: i32 = 2;
 /// Tag of the message that lets a task begin.
 pub const GO: i32 = 3;

@@ -1,4 +1,4 @@
-//! Tasks that send each other numbered messages, and look at every byte.
+//! Tasks that send each other numbered messages, and check every byte.
 
 use super::shared::{GO, NUMBERED, READY, RESULT, STOP, body, host_name, host_names, me, size};
 use anyhow::{Context, bail, ensure};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use vm_wire::Tid;
 use vmlib::{ANY, Event, RecvError, Task};
 
-/// Eight tasks in a ring send numbered messages to their right for `seconds`, or until there is a
-/// line on standard input.
+/// Eight tasks in a ring send numbered messages to their right for `seconds`, or until a line comes
+/// on standard input.
 pub fn ring(vm: &Task, seconds: Option<u64>, largest: u64) -> anyhow::Result<()> {
     let hosts = host_names(vm)?;
     let members = vm.spawn(&me(&["ring-member"])?.count(8).on_each(hosts))?;
@@ -44,7 +44,7 @@ pub fn ring_member(vm: &Task) -> anyhow::Result<()> {
     let mut done = false;
     while !left_done || !done {
         if !done {
-            // An empty message says that no more come.
+            // An empty message means that no more messages come.
             done = match end {
                 Some(end) => Instant::now() >= end,
                 None => vm.probe(parent, STOP)?.is_some(),
@@ -56,7 +56,8 @@ pub fn ring_member(vm: &Task) -> anyhow::Result<()> {
                 sent += 1;
             }
         }
-        // Not more than a few ahead of the left neighbour, so that inboxes stay small.
+        // The task is at most a few messages ahead of its left neighbour, so that inboxes stay
+        // small.
         while !left_done && (done || received + 16 < sent || vm.probe(left, NUMBERED)?.is_some()) {
             let message = vm.recv(left, NUMBERED)?;
             if message.is_empty() {
@@ -76,8 +77,8 @@ pub fn ring_member(vm: &Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends to tasks that have hardly started, and does not enter the library again until the test says
-/// so: nothing can be sent a second time.
+/// Sends to tasks that have hardly started, and does not enter the library again until the test
+/// allows it: so no chunk can be sent a second time.
 pub fn early(vm: &Task) -> anyhow::Result<()> {
     let hosts = host_names(vm)?;
     let receivers = vm.spawn(&me(&["early-receiver"])?.count(12).on_each(hosts))?;
@@ -126,8 +127,8 @@ pub fn exchange_peer(vm: &Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// This task reads nothing while `bytes` are sent to it; two others exchange messages over the
-/// same link meanwhile. The test says on standard input when to go on.
+/// Reads nothing while `bytes` bytes are sent to this task. Two other tasks exchange messages over
+/// the same link meanwhile. A line on standard input ends the wait.
 pub fn flood(vm: &Task, bytes: u64) -> anyhow::Result<()> {
     let hosts = host_names(vm)?;
     let here = host_name(vm)?;
@@ -142,7 +143,7 @@ pub fn flood(vm: &Task, bytes: u64) -> anyhow::Result<()> {
     vm.recv(pair, RESULT)?;
     let sender =
         vm.spawn(&me(&["flood-sender", &bytes.to_string(), &pair.0.to_string()])?.on(there))?[0];
-    // Nothing here enters the library until the test says so.
+    // This task does not enter the library until the test allows it.
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
     let mut received = 0u64;
@@ -167,7 +168,8 @@ pub fn flood_sender(vm: &Task, bytes: u64, pair: Tid) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures round trips with the partner when it is told to, and prints them.
+/// Measures round trips with the partner when it is told to, prints the median, and reports the end
+/// of the measurement to its parent.
 pub fn pair(vm: &Task, partner: Tid) -> anyhow::Result<()> {
     let parent = vm.parent().context("a pair has a parent")?;
     loop {
@@ -186,7 +188,8 @@ pub fn pair(vm: &Task, partner: Tid) -> anyhow::Result<()> {
     }
 }
 
-/// Tasks that send one message and end at once; it is received after they are gone.
+/// Tasks that send one message and end at once. The messages are received after the senders have
+/// ended.
 pub fn last_word(vm: &Task, count: u64) -> anyhow::Result<()> {
     let senders = vm.spawn(&me(&["last-word-sender"])?.count(count as u32))?;
     for sender in &senders {
@@ -214,12 +217,12 @@ pub fn last_word_sender(vm: &Task) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A task is killed in the middle of sending a large message: nothing of it is delivered.
+/// A task is killed in the middle of a large message: no part of the message is delivered.
 pub fn cut_off(vm: &Task) -> anyhow::Result<()> {
     let sender = vm.spawn(&me(&["cut-off-sender"])?)?[0];
     vm.watch_task(sender)?;
     vm.recv(sender, READY)?;
-    // Computes for a while, so that the sender stands in the middle for want of credit.
+    // Computes for a while, so that the sender waits for credit in the middle of the message.
     let start = Instant::now();
     while start.elapsed() < Duration::from_millis(300) {
         std::hint::black_box(start);

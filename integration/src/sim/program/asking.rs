@@ -1,14 +1,14 @@
-//! A request of a simulated program, from its making to its answer.
+//! A request of a simulated program, from its first sending to its reply.
 
 use std::collections::VecDeque;
 use vm_machine::Time;
 use vm_wire::{Frame, Op, limits};
 
-/// A request that waits for its answer.
+/// A request that waits for its reply.
 #[derive(Clone)]
 pub struct Asking {
     frame: Frame,
-    /// When it is asked again; `None` before it was asked.
+    /// The time at which the request is repeated; `None` before it was sent.
     retry: Option<Time>,
     pub answered: bool,
     pub what: What,
@@ -39,12 +39,12 @@ impl Asking {
         self.frame.header.op
     }
 
-    /// Whether the answer has come.
+    /// Whether the reply has come.
     pub fn is_answered(&self) -> bool {
         self.answered
     }
 
-    /// The status with which the task ends, once its exit was answered.
+    /// The status with which the task ends, once its exit request has its reply.
     pub fn left(&self) -> Option<i32> {
         match self.what {
             What::Exit(status) if self.answered => Some(status),
@@ -52,12 +52,12 @@ impl Asking {
         }
     }
 
-    /// It is to be asked again at once.
+    /// Has the request repeated at once.
     pub fn ask_again(&mut self) {
         self.retry = None;
     }
 
-    /// Asks if that is due; returns when it is due next.
+    /// Sends the request if it is due. Returns the time of the next repetition.
     pub fn ask(&mut self, now: Time, out: &mut VecDeque<Frame>) -> Time {
         match self.retry {
             Some(retry) if now < retry => retry,

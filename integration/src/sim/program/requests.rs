@@ -1,4 +1,4 @@
-//! The requests of a simulated program, and what their answers must be.
+//! The requests of a simulated program, and the checks of their replies.
 
 use super::{
     Doing, Program, Scene,
@@ -20,7 +20,7 @@ pub const PROGRAM: &str = "worker";
 pub const MISSING_PROGRAM: &str = "missing";
 
 impl Program {
-    /// Some request; `peer` is whom it is about, if it is about a task.
+    /// A random request. `peer` is the task that the request is about, if it is about a task.
     pub(super) fn request_of_choice(&mut self, peer: Tid, scene: &mut Scene) -> Asking {
         let of = if scene.secluded { self.app } else { Tid::NONE };
         let group = || format!("group{}-{of}", peer.sequence() % 3);
@@ -74,7 +74,7 @@ impl Program {
                 .frame(),
             ),
             90..93 => {
-                // Of itself, or of another.
+                // The request is about the task itself, or about another one.
                 let tid = if self.random.percent(50) {
                     self.me
                 } else {
@@ -116,7 +116,7 @@ impl Program {
         (What::Spawn(count), spawn.frame())
     }
 
-    /// Leaves: what is retained goes to the daemon first, then the request.
+    /// Leaves the machine: the retained chunks go to the daemon first, then the request.
     fn exit(&mut self, scene: &mut Scene) -> Asking {
         let status = self.random.below(2) as i32 * 3;
         let (kept, last) = self.endpoint.leave();
@@ -132,7 +132,7 @@ impl Program {
         )
     }
 
-    /// An answer came; those to requests that are no longer open are ignored.
+    /// Handles a reply. Replies to requests that are no longer open are ignored.
     pub(super) fn answered(&mut self, frame: &Frame) -> Result<(), String> {
         let Doing::Asking(asking) = &mut self.doing else {
             return Ok(());

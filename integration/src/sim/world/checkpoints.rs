@@ -1,8 +1,9 @@
-//! Checkpoints of applications: consoles want them, and the store is a table here.
+//! Checkpoints of applications: consoles request them, and the store is a table of this world.
 //!
-//! What must hold: every wish is answered, nobody stands still for ever, and what is committed is a
-//! consistent cut. For each task in it and each peer: whatever the task has received, the peer has
-//! sent; and whatever the peer has sent and the task has not received, the peer retains.
+//! The rules: every request gets a reply, no task stays frozen for ever, and each committed
+//! checkpoint is a consistent cut. That is: for each task in it and each peer, the peer has sent
+//! every message that the task has received, and the peer retains every message that it has sent
+//! and the task has not received.
 
 use super::state::{
     Event, World,
@@ -25,14 +26,14 @@ use vm_wire::{
 };
 
 impl World {
-    /// A console wants the application of some task saved.
+    /// A console requests a checkpoint of the application of some task.
     pub(super) fn wish_checkpoint(&mut self, tid: Tid) {
         let running = self.running();
         let Some(&slot) = self.random.pick(&running) else {
             return;
         };
         if !self.secluded {
-            // A recovery would not take back messages to other applications.
+            // A recovery would not roll back messages to other applications.
             let policy = Policy {
                 recover: Recover::Never,
                 blocking: tid.0.is_multiple_of(2),
@@ -49,7 +50,7 @@ impl World {
         self.store.wishes.insert(conn, wish);
     }
 
-    /// A console is told what became of its wish.
+    /// Handles the reply to the request of a console.
     pub(super) fn checkpoint_answered(
         &mut self,
         conn: ConnId,
@@ -73,7 +74,7 @@ impl World {
         Ok(())
     }
 
-    /// A checkpoint that has not ended, in words.
+    /// The description of a checkpoint that has not ended, if there is one.
     pub(super) fn unsettled_checkpoints(&self) -> Option<String> {
         let running = self.nodes.iter().filter(|node| node.is_running());
         for node in running {
@@ -105,7 +106,7 @@ impl World {
         ))
     }
 
-    /// From now on a process stands; its image for the store is what it is now.
+    /// Freezes a process. Its image for the store is the program at this moment.
     pub(super) fn stand_for_store(&mut self, index: usize, (key, copied): (CutKey, bool)) {
         let process = &mut self.processes[index];
         let tid = process.tid;
@@ -140,7 +141,8 @@ impl World {
             .after(time, Event::Stored(index, (key, copied), !unsavable));
     }
 
-    /// A process has written its image for the store, or a copy of it begins to; or it cannot.
+    /// Handles a process that has written its image for the store, or whose copy begins to write
+    /// it, or that has failed.
     pub(super) fn stored(
         &mut self,
         index: usize,
@@ -196,11 +198,12 @@ impl World {
         Ok(())
     }
 
-    /// A daemon commits a checkpoint.
+    /// Handles a daemon's commit of a checkpoint.
     pub(super) fn commit(&mut self, slot: Slot, checkpoint: &Checkpoint) -> Result<(), String> {
         let agreed = &checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);
-        // A daemon that is behind may commit what others have given up, and whose parts are gone.
+        // A daemon whose log is behind may commit a checkpoint that other daemons have aborted, and
+        // whose parts are removed.
         let gone = !self.store.images.contains_key(&(app, epoch));
         let policy = self.nodes[slot].agreed().map(|it| it.epochs(app).policy);
         let stays = policy.is_some_and(|policy| policy.recover == Recover::Never);
@@ -240,7 +243,7 @@ impl World {
         }
     }
 
-    /// Whether all that is in a checkpoint fits together.
+    /// Checks that the parts of a checkpoint form a consistent cut.
     fn check_cut(&self, checkpoint: &Checkpoint) -> Result<(), String> {
         let agreed = &checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);

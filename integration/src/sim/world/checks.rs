@@ -10,10 +10,10 @@ use vm_machine::{Agreed, HostPhase};
 use vm_wire::HostId;
 
 impl World {
-    /// After a step of a daemon: if its agreed state changed, is it right?
+    /// Checks the agreed state of a daemon after a step, if it changed.
     ///
-    /// Daemons at the same index hold the same state; the index never goes back; who was declared
-    /// dead runs nothing any more; nobody is in a group twice.
+    /// Daemons at the same index hold the same state; the index never decreases; a host that was
+    /// declared dead runs no process any more; no task is in a group twice.
     pub(super) fn check_agreed(&mut self, slot: Slot) -> Result<(), String> {
         let node = &mut self.nodes[slot];
         let Some(agreed) = node
@@ -60,7 +60,7 @@ impl World {
         Ok(())
     }
 
-    /// A host was declared dead: nothing of it may run.
+    /// Handles a host that was declared dead: none of its processes may run.
     fn check_dead(&mut self, host: HostId) -> Result<(), String> {
         self.history.dead.insert(host);
         self.trace(|| format!("{host} is declared dead"));
@@ -77,7 +77,7 @@ impl World {
     }
 }
 
-/// Nobody has two instance numbers in a group, and nobody who has ended has one.
+/// Checks that no task has two instance numbers in a group, and that no ended task has one.
 fn check_groups(agreed: &Agreed) -> Result<(), String> {
     for (name, group) in agreed.groups() {
         let members: BTreeSet<_> = group.members.values().collect();
@@ -97,7 +97,7 @@ fn check_groups(agreed: &Agreed) -> Result<(), String> {
     Ok(())
 }
 
-/// A number that stands for a state.
+/// A hash of an agreed state, for comparisons.
 pub(super) fn digest(agreed: &Agreed) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write(&agreed.encode());

@@ -1,12 +1,12 @@
-//! The processes that coordinate applications: the production state machine beside each daemon, with
-//! a socket between the two. They start late or not at all, die, are stopped and go on, and end when
-//! their daemons want it or die themselves.
+//! The processes that coordinate applications: the production state machine beside each daemon,
+//! with a socket between the two. Coordinators start late or not at all, die, are stopped and
+//! continued, and end when their daemons request it or die themselves.
 //!
-//! Three rules are watched here. The phases of a move follow each other: none is left out, none comes
-//! twice, and a coordinator that takes over meets the move no earlier than the last one left it. Who
-//! serves is who the log names. An order of an older term changes nothing: now and then a coordinator
-//! says one again under the term before its own and a number that nobody asked under, and no owner may
-//! ever report a move of that number.
+//! Three rules are checked here. The phases of a move follow each other: no phase is left out, none
+//! is repeated, and a coordinator that takes over finds the move no earlier than the former
+//! coordinator left it. The serving coordinator is the one that the log names. An order of an older
+//! term has no effect: sometimes a coordinator repeats an order under the term before its own, with
+//! a number that was never requested, and no owner may ever report a move of that number.
 
 use super::state::{
     Event, World,
@@ -27,21 +27,21 @@ use vm_wire::{
     task::FailKind,
 };
 
-/// Requests of this number and above were never asked.
+/// Numbers from here on were never requested.
 const FORGED: u64 = 1 << 50;
 
 impl World {
-    /// The library of a master that is welcomed forks a coordinator, if it can.
+    /// The library of a master that gets its Welcome forks a coordinator, if it can.
     pub(super) fn fork_coordinator(&mut self, slot: Slot, number: u64) {
         if self.random.percent(85) {
             self.begin_coordinator(slot, number);
         } else {
-            // It has threads already.
+            // The process has several threads already, so its library cannot fork.
             self.coordinator_ends(slot, number);
         }
     }
 
-    /// A daemon starts one.
+    /// A daemon starts a coordinator.
     pub(super) fn start_coordinator(&mut self, slot: Slot, number: u64) {
         if self.random.percent(95) {
             self.begin_coordinator(slot, number);
@@ -84,7 +84,7 @@ impl World {
             .rposition(|process| (process.slot, process.number) == (slot, number))
     }
 
-    /// A daemon tells a coordinator something.
+    /// A daemon sends a frame to a coordinator.
     pub(super) fn tell_coordinator(&mut self, slot: Slot, number: u64, frame: Frame) {
         let latency = self.random.between(5, 60);
         let now = self.queue.now();
@@ -108,7 +108,7 @@ impl World {
             .at(process.arrival_out, Event::Input(slot, input));
     }
 
-    /// A frame is in a coordinator's socket.
+    /// Handles a frame that has arrived in a coordinator's socket.
     pub(super) fn coordinator_hears(&mut self, index: usize, frame: Frame) -> Result<(), String> {
         let process = &mut self.coordinators[index];
         if !process.alive {
@@ -128,7 +128,7 @@ impl World {
         self.after_coordinator(index, out, asks_again)
     }
 
-    /// Something is due at a coordinator.
+    /// Handles a deadline of a coordinator.
     pub(super) fn tick_coordinator(&mut self, index: usize, at: Moment) -> Result<(), String> {
         let process = &mut self.coordinators[index];
         if process.tick_at != Some(at) || !process.alive || process.stopped {
@@ -168,7 +168,7 @@ impl World {
     }
 
     /// Checks that a daemon may send this frame to its coordinator. Returns whether the frame
-    /// requests a move that the coordinator knows.
+    /// requests a move that the coordinator knows already.
     fn check_told(&mut self, index: usize, frame: &Frame) -> Result<bool, String> {
         match frame.header.op {
             Op::Serve => {
@@ -193,8 +193,8 @@ impl World {
                 };
                 match order {
                     Order::MoveReported(reported) if reported.request >= FORGED => {
-                        // An owner that is gone answers nothing; its absence does.
-                        // So does that of a task which the log has forgotten.
+                        // The order to a lost owner, or about a task that the log has forgotten,
+                        // ends with a failure of its own.
                         let gone = FailKind::HostLost;
                         let node = &self.nodes[self.coordinators[index].slot];
                         let known = node.agreed().and_then(|agreed| agreed.task(reported.tid));
@@ -218,8 +218,8 @@ impl World {
         }
     }
 
-    /// What a coordinator says follows from what was said before. Now and then an order comes back
-    /// under an older term.
+    /// Checks that a frame of a coordinator follows from its earlier frames. Sometimes returns a
+    /// forged order under an older term.
     fn check_said(
         &mut self,
         index: usize,
@@ -257,13 +257,13 @@ impl World {
         let term = |index: usize| self.coordinators[index].serves.map(|serves| serves.term);
         let met = self.phases_met.get(&key);
         if met.is_some_and(|(_, by)| term(*by) > term(index)) {
-            // What one has said before it knew that another had taken its place.
+            // The coordinator sent this before it knew that another one had replaced it.
             return Ok(());
         }
         let last = self.phases_met.insert(key, (phase, index));
         let next = |last: MovePhase| MovePhase::ALL.into_iter().find(|phase| *phase > last);
         let follows = match last {
-            // It is asked again, and says again what it knows.
+            // The request was repeated, so the coordinator repeats the phase that it knows.
             Some((last, by)) if by == index && asks_again => last == phase,
             Some((last, by)) if by == index => next(last) == Some(phase),
             Some((last, _)) => {
@@ -271,7 +271,8 @@ impl World {
                 last <= phase
             }
             None => {
-                // What another has ordered may be under way before this one orders anything.
+                // A move that another coordinator has ordered may have progressed before this
+                // coordinator orders anything.
                 let by = self.ordered_by.get(&key);
                 let others = by.is_some_and(|by| by.iter().any(|by| *by != index));
                 phase == MovePhase::Initialisation || others
@@ -288,12 +289,12 @@ impl World {
         Ok(())
     }
 
-    /// The same order as a coordinator before would have given it, for a move that nobody asked for.
+    /// An order as the former coordinator would have given it, for a move that was never requested.
     fn forge(&mut self, index: usize, order: &MoveOrder, owner: HostId) -> Option<Frame> {
         let key = (order.asker, order.request);
-        // Who orders a move that another has ordered may meet it anywhere.
+        // A coordinator that orders a move after another coordinator may find it in any phase.
         self.ordered_by.entry(key).or_default().insert(index);
-        // An owner whose log is behind may still heed what was in force.
+        // An owner whose log is behind may still accept an order of the former term.
         let app = self.coordinators[index].serves?.app;
         let slot = self.slot_of_host(owner)?;
         let known = self.nodes[slot].agreed()?.coordinator(app)?.term;
@@ -309,14 +310,14 @@ impl World {
         Some(Mail { host: owner, order }.frame())
     }
 
-    /// A daemon wants a coordinator to end.
+    /// A daemon ends a coordinator.
     pub(super) fn end_coordinator(&mut self, slot: Slot, number: u64) {
         if let Some(index) = self.coordinator_of(slot, number) {
             self.coordinators[index].alive = false;
         }
     }
 
-    /// A daemon is gone, and with it its coordinators.
+    /// Ends the coordinators of a daemon that has ended.
     pub(super) fn lose_coordinators_of(&mut self, slot: Slot) {
         for process in &mut self.coordinators {
             process.alive &= process.slot != slot;
@@ -335,7 +336,7 @@ impl World {
         true
     }
 
-    /// SIGSTOP of a coordinator, until it goes on, or its daemon has ended it.
+    /// SIGSTOP of a coordinator, until it is continued, or its daemon has ended it.
     pub(super) fn hang_coordinator(&mut self) -> bool {
         let Some(index) = self.some_coordinator() else {
             return false;
@@ -346,7 +347,7 @@ impl World {
         true
     }
 
-    /// A coordinator goes on.
+    /// Continues a stopped coordinator.
     pub(super) fn wake_coordinator(&mut self, index: usize) -> Result<(), String> {
         self.coordinators[index].stopped = false;
         while let Some(frame) = self.coordinators[index].unread.pop_front() {
@@ -359,7 +360,7 @@ impl World {
         }
     }
 
-    /// One that a fault strikes: mostly one that drives a move.
+    /// A coordinator for a fault to strike: mostly one that drives a move.
     fn some_coordinator(&mut self) -> Option<usize> {
         let living = self.coordinators.iter().enumerate();
         let living: Vec<usize> = living
@@ -381,7 +382,8 @@ impl World {
             .any(|(_, _, now)| now == Some(phase))
     }
 
-    /// In the end each application has the coordinator that the log names, and there is no other.
+    /// At the end each application has the coordinator that the log names, and there is no other
+    /// coordinator.
     pub(super) fn unsettled_coordinators(&self, agreed: &Agreed) -> Option<String> {
         for app in agreed.apps() {
             let Some(named) = agreed.coordinator(app) else {

@@ -1,7 +1,7 @@
-//! Hosts that drain: consoles want it, and mostly take it back after a while.
+//! Draining hosts: consoles request drains, and mostly end them after a while.
 //!
-//! What must hold: while a host drains, no task comes to it; every wish is answered; and when it
-//! is answered without a refusal, the host has no task.
+//! The rules: while a host drains, no task comes to it; every request gets a reply; and when the
+//! reply is not a refusal, the host has no task.
 
 use super::state::{Event, World, wish::DrainWish};
 use crate::sim::{
@@ -16,12 +16,12 @@ use vm_wire::{
 };
 
 impl World {
-    /// A console wants the tasks of a host to leave; whether it found one to ask.
+    /// A console requests the drain of a host. Returns whether there was a daemon for the request.
     pub(super) fn drain_host(&mut self) -> bool {
         let running = self.running();
         let mut some = running.clone();
-        // A leader that drains hands on the lead, and whoever leads counts anew for how long a host has
-        // not been heard: of one after the other, none would notice that it is lost.
+        // A draining leader hands over the lead, and a new leader counts anew how long a host was
+        // silent. With one drain after the other, no leader would notice a lost host.
         if !self.harsh && self.over_it().is_none() {
             let leader = self.leader();
             some.retain(|slot| Some(*slot) != leader);
@@ -29,7 +29,8 @@ impl World {
         let Some(&slot) = self.random.pick(&some) else {
             return false;
         };
-        // Often the one that is to drain, which then can be looked at when it answers.
+        // In half of the cases the request goes to the host that is to drain, so that the host can
+        // be checked at its reply.
         let other = self.random.pick(&running).copied();
         let asked = other.filter(|_| self.random.percent(50)).unwrap_or(slot);
         let (name, host) = (self.nodes[slot].name.clone(), self.nodes[slot].host);
@@ -47,7 +48,7 @@ impl World {
         true
     }
 
-    /// A console wants a host to take tasks again.
+    /// A console ends the drain of a host.
     pub(super) fn undrain_host(&mut self, slot: Slot) {
         let running = self.running();
         let name = self.nodes[slot].name.clone();
@@ -56,7 +57,7 @@ impl World {
         }
     }
 
-    /// A console is told what became of its wish.
+    /// Handles the reply to the request of a console.
     pub(super) fn drain_answered(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
         let Some(wish) = self.drains.get_mut(&conn) else {
             return Ok(());
@@ -86,7 +87,7 @@ impl World {
         }
     }
 
-    /// A drain that has not ended, in words.
+    /// The description of a drain that has not ended, if there is one.
     pub(super) fn unsettled_drains(&self) -> Option<String> {
         let waits = |wish: &&DrainWish| !wish.answered && self.nodes[wish.slot].is_running();
         let wish = self.drains.values().find(waits)?;

@@ -1,9 +1,9 @@
-//! Faults: which one strikes next, whom, and how it ends.
+//! Faults: the choice of the next fault and of its victim, and its end.
 //!
-//! In most worlds faults are *gentle*: whatever they do, a majority of the voters is left, so the
-//! machine must survive. For that, a fault that costs a host strikes only when the machine has
-//! got over the last one, and long breaks of the network likewise. In *harsh* worlds everything
-//! strikes at any time; a machine that lost its majority must then end, cleanly and everywhere.
+//! In most worlds faults are *gentle*: a majority of the voters is always left, so the machine must
+//! survive. For that, a fault that costs a host, or a long break of the network, strikes only when
+//! the machine has recovered from the last one. In *harsh* worlds any fault strikes at any time. A
+//! machine that loses its majority must then end, in order and on every host.
 
 use super::{
     EVENTS_LEAST, FAULTS_LEAST, FAULTS_TIME,
@@ -24,10 +24,10 @@ use std::collections::BTreeSet;
 use vm_machine::Input;
 use vm_wire::{HostId, Op, Tid, console::Request, peer::MovePhase};
 
-/// A break of the network that is shorter than this costs nobody its lease, even while the machine
-/// is getting over something worse.
+/// A break of the network that is shorter than this costs no host its lease, even while the machine
+/// recovers from a worse fault.
 const SHORT: Moment = 120 * MS;
-/// Faults that are aimed at a move; a fault that stands twice is twice as likely.
+/// Faults that are aimed at a move. A fault that is listed twice is twice as likely.
 const FOR_MOVES: [Fault; 11] = [
     Fault::CoordinatorKill,
     Fault::CoordinatorHang,
@@ -41,7 +41,7 @@ const FOR_MOVES: [Fault; 11] = [
     Fault::TaskKill,
     Fault::HostDelete,
 ];
-/// Faults that are aimed at a phase of a move; a fault that stands twice is twice as likely.
+/// Faults that are aimed at a phase of a move. A fault that is listed twice is twice as likely.
 const FOR_DRIVEN: [Fault; 5] = [
     Fault::CoordinatorKill,
     Fault::CoordinatorKill,
@@ -49,11 +49,11 @@ const FOR_DRIVEN: [Fault; 5] = [
     Fault::CoordinatorHang,
     Fault::DaemonKill,
 ];
-/// Daemons of one world, living or not.
+/// Bound on the daemons of one world, living or not.
 const NODES_MAX: usize = 14;
 
 impl World {
-    /// A fault strikes, and the next one is planned.
+    /// Makes a fault strike, and plans the next one.
     pub(super) fn strike(&mut self, number: u64) -> Result<(), String> {
         if number != self.strikes || self.is_quiet() {
             return Ok(());
@@ -87,8 +87,8 @@ impl World {
         Ok(())
     }
 
-    /// The next fault strikes at some time; or, if that comes first, when something begins that is
-    /// over soon and would hardly ever be met by chance.
+    /// Plans the next fault: it strikes at a random time, or earlier, when an activity begins that
+    /// is so short that a fault would hardly ever meet it by chance.
     fn plan_strike(&mut self) {
         self.strikes += 1;
         let pause = self.random.between(50 * MS, 1_200 * MS);
@@ -116,13 +116,13 @@ impl World {
             .filter(|_| pause > 300 * MS);
     }
 
-    /// Something begins: was the next fault waiting for it?
+    /// Handles the begin of an activity that the next fault may wait for.
     pub(super) fn begins(&mut self, what: Ambush) {
         if self.ambush == Some(what) {
             self.ambush = None;
             self.driven = matches!(what, Ambush::Driven(_));
             self.strikes += 1;
-            // An election takes long, all else a few messages.
+            // An election takes long; every other activity takes only a few messages.
             let most = match what {
                 Ambush::Leaderless => SECOND,
                 Ambush::Moving if self.random.percent(50) => 100 * MS,
@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Does it, if it is possible now; whether it did.
+    /// Makes a fault strike, if that is possible now. Returns whether it did.
     fn inflict(&mut self, fault: Fault) -> Result<bool, String> {
         match fault {
             Fault::LinkPause => Ok(self.pause_link()),
@@ -187,8 +187,8 @@ impl World {
         Ok(())
     }
 
-    /// The daemon that leads, if the machine is over its last trouble: all hosts in the log run,
-    /// and the voters are as many as are wanted, and not being changed.
+    /// The leading daemon, if the machine has recovered from its last fault: all hosts in the log
+    /// run, the number of voters is the wanted one, and no change of the voters is in progress.
     pub(super) fn over_it(&self) -> Option<Slot> {
         let leader = self.leader()?;
         let agreement = self.nodes[leader].daemon.as_ref()?.agreement();
@@ -211,8 +211,8 @@ impl World {
         let joining = self.nodes.iter().any(|node| node.state == State::Joining);
         let voters = agreement.voters();
         let fit = voters.len() == wanted && voters.iter().all(|host| present.contains(host));
-        // A voter uses what it knows to be in the log: until then it may need a majority of the former
-        // ones, of which there may be one.
+        // A voter acts on the voters that its log names. Until its log has the change, it may need
+        // a majority of the former voters, of which only one may be left.
         let knows = |host: &HostId| {
             let slot = self.slot_of_host(*host);
             let daemon = slot.and_then(|slot| self.nodes[slot].daemon.as_ref());
@@ -231,7 +231,7 @@ impl World {
         (well && !broken).then_some(leader)
     }
 
-    /// The running daemon that leads as far as it knows.
+    /// The running daemon that considers itself the leader.
     pub(super) fn leader(&self) -> Option<Slot> {
         self.running().into_iter().find(|slot| {
             let daemon = self.nodes[*slot].daemon.as_ref();
@@ -244,7 +244,7 @@ impl World {
         daemon.map_or_else(Vec::new, |daemon| daemon.agreement().voters())
     }
 
-    /// Hosts are lost: one, or two at once where that is promised to be harmless.
+    /// Makes hosts fail: one, or two at once if the machine promises to survive that.
     fn lose_host(&mut self, leader_too: bool, how: impl Fn(&mut World, Slot)) -> bool {
         let mut slots = self.running();
         let well = self.over_it();
@@ -290,8 +290,8 @@ impl World {
         true
     }
 
-    /// SIGSTOP. A daemon without a lease, one that is not in the machine yet or is its only host, has
-    /// no timer that ends it; somebody lets it go on in the end.
+    /// SIGSTOP of a daemon. A daemon without a lease has no timer that kills it, because it is not
+    /// in the machine yet or is its only host. Such a daemon is continued after a while.
     fn stop(&mut self, slot: Slot) {
         if self.nodes[slot].is_running() {
             self.nodes[slot].state = State::Stopped;
@@ -321,7 +321,7 @@ impl World {
         true
     }
 
-    /// The source or the target of the move that a fault is to strike.
+    /// The source or the target of the move that a fault is aimed at.
     fn aimed_slot(&mut self) -> Option<Slot> {
         let (from, to, _) = self.aim?;
         let slot = if self.random.percent(50) { from } else { to };
@@ -346,7 +346,7 @@ impl World {
         self.blocked_until = self.blocked_until.max(self.queue.now() + time);
     }
 
-    /// How long a break of the network lasts; `None`: now is no time for one.
+    /// The length of a break of the network; `None` if no break may begin now.
     fn break_time(&mut self, longest: Moment) -> Option<Moment> {
         let time = self.random.between(5 * MS, longest);
         if self.harsh || time <= SHORT || self.over_it().is_some() {
@@ -360,7 +360,8 @@ impl World {
         let Some(pair) = self.some_link() else {
             return false;
         };
-        // One that does not cut the leader off may last until those who move a task are in doubt.
+        // A break that does not cut the leader off may last until the source and the target of a
+        // move are in doubt.
         let leader = self.leader();
         let longest = match self.aim {
             Some(_) if leader != Some(pair.0) && leader != Some(pair.1) => 4_000 * MS,
@@ -372,7 +373,7 @@ impl World {
         self.network.link(pair.0, pair.1).0.block();
         self.queue
             .after(time, Event::Heal(Heal::Unblock(vec![pair])));
-        // In half of the cases TCP gives up before.
+        // In half of the cases TCP gives up before the break ends.
         if self.random.percent(50) {
             self.destroy(pair, [time / 2, time * 2 / 3]);
         }
@@ -411,7 +412,7 @@ impl World {
                     let votes = |slot: &Slot| voters.contains(&self.nodes[*slot].host);
                     let lost = away.iter().filter(|slot| votes(slot)).count();
                     let fits = !votes(&slot) || lost < may_lose;
-                    // More than one host must be left, so that the faults can continue.
+                    // More than one host must be left, so that faults can continue.
                     if fits && away.len() + 2 < running.len() && self.random.percent(40) {
                         away.insert(slot);
                     }
@@ -457,7 +458,7 @@ impl World {
         if self.nodes.len() >= NODES_MAX || self.running().is_empty() {
             return false;
         }
-        // Now and then under the name of a host that is, or was, in the machine.
+        // Sometimes under the name of a host that is, or was, in the machine.
         let again = self.random.percent(30);
         let name = match self.random.pick(&self.nodes) {
             Some(node) if again => node.name.clone(),
@@ -488,7 +489,7 @@ impl World {
                 self.queue.after(0, Event::Input(slot, Input::Stop));
             }
         }
-        // Until the log has it, nobody sees that something is under way.
+        // Until the log has the deletion, the leaving host is not visible to the check.
         self.note_break(SECOND);
         true
     }
@@ -546,7 +547,7 @@ impl World {
         true
     }
 
-    /// The activities under way, for the coverage.
+    /// The activities in progress, for the coverage.
     fn phases(&self) -> Vec<Phase> {
         let programs = || {
             let living = self.processes.iter().filter(|process| process.alive);
@@ -608,7 +609,7 @@ impl World {
         Phase::ALL.iter().copied().filter(under_way).collect()
     }
 
-    /// A task reads again: whose frames were dropped meanwhile.
+    /// Handles a task that reads again: returns the channels whose frames were dropped meanwhile.
     fn task_room(&mut self, index: usize) -> (Slot, Vec<(Tid, Tid)>) {
         let process = &mut self.processes[index];
         process.full = false;

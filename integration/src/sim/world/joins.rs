@@ -1,4 +1,5 @@
-//! How a daemon gets into the machine: it founds it, or asks until it is let in.
+//! The entry of a daemon into the machine: it founds the machine, or requests to join until it is
+//! admitted.
 
 use super::state::{Connection, Event, World, fault::Ambush};
 use crate::sim::{
@@ -40,7 +41,7 @@ impl World {
         self.take_office(slot, daemon, outbox)
     }
 
-    /// A daemon asks some other one to be let in, and again after a while.
+    /// Sends the join request of a daemon to some other daemon, and repeats it after a while.
     pub(super) fn ask_join(&mut self, slot: Slot) -> Result<(), String> {
         if self.nodes[slot].state != State::Joining {
             return Ok(());
@@ -58,7 +59,7 @@ impl World {
             .filter(|other| self.nodes[*other].is_running() && !self.nodes[*other].is_leaving())
             .collect();
         let Some(&asked) = self.random.pick(&running) else {
-            // Nobody is left to let it in: the person who started it gives up.
+            // No daemon is left that could admit it: its user gives up.
             self.nodes[slot].state = State::Down;
             return Ok(());
         };
@@ -80,7 +81,7 @@ impl World {
         Ok(())
     }
 
-    /// A daemon answers a joiner.
+    /// A daemon replies to a joining daemon.
     pub(super) fn answer_joiner(&mut self, conn: vm_machine::ConnId, frame: Frame) {
         if let Some(&Connection::Joiner(slot)) = self.connections.get(&conn) {
             self.queue
@@ -88,7 +89,7 @@ impl World {
         }
     }
 
-    /// The answer of the machine: in, or refused.
+    /// Handles the reply of the machine: admitted, or refused.
     pub(super) fn admitted(&mut self, slot: Slot, frame: &Frame) -> Result<(), String> {
         if self.nodes[slot].state != State::Joining {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Connections between daemons: made on demand, broken by faults, noticed sooner or later.
+//! Connections between daemons: made on demand, broken by faults, noticed after a delay.
 
 use super::state::{Event, World};
 use crate::sim::{
@@ -16,7 +16,7 @@ use vm_wire::{
 const CONNECT_TIME: Moment = SECOND;
 
 impl World {
-    /// A daemon wants a link.
+    /// Handles a daemon's request for a link.
     pub(super) fn want_link(&mut self, from: Slot, host: HostId, address: &str) {
         let now = self.queue.now();
         let Some(to) = slot_of(address).filter(|to| *to != from && *to < self.nodes.len()) else {
@@ -40,7 +40,7 @@ impl World {
         }
     }
 
-    /// A connection is complete, or is tried a little longer, or fails.
+    /// Completes a connection, or tries it a little longer, or lets it fail.
     pub(super) fn connect(&mut self, from: Slot, to: Slot, give_up: Moment) -> Result<(), String> {
         let now = self.queue.now();
         let states = (self.nodes[from].state, self.nodes[to].state);
@@ -58,7 +58,7 @@ impl World {
         let gone = [states.0, states.1]
             .iter()
             .any(|state| matches!(state, State::Down | State::Joining));
-        // A stopped daemon's kernel takes the connection, but nobody proves who it is.
+        // The kernel of a stopped daemon accepts the connection, but the daemon makes no handshake.
         let give_up = if states.1 == State::Stopped {
             give_up + limits::HANDSHAKE_TIME.as_micros() as u64
         } else {
@@ -90,7 +90,7 @@ impl World {
         Ok(())
     }
 
-    /// A daemon sends a frame to another one.
+    /// Sends a frame from one daemon to another.
     pub(super) fn send_peer(&mut self, from: Slot, host: HostId, frame: Frame) {
         let Some(to) = self.slot_of_host(host) else {
             return;
@@ -112,7 +112,8 @@ impl World {
         }
     }
 
-    /// A frame arrives, if its connection still exists and its receiver was told of it.
+    /// Delivers a frame, if its connection still exists and its receiver was told of the
+    /// connection.
     pub(super) fn arrive(
         &mut self,
         from: Slot,
@@ -157,7 +158,7 @@ impl World {
         }
     }
 
-    /// One end notices that its connection broke, unless there is a new one.
+    /// Reports the broken connection to one end, unless there is a new connection.
     pub(super) fn notice(&mut self, at: Slot, other: Slot, generation: u64) -> Result<(), String> {
         let (link, end) = self.network.link(at, other);
         if link.generation != generation || link.alive || !link.ends[end].up {
@@ -179,7 +180,7 @@ impl World {
         self.destroy(pair, [MS, MS]);
     }
 
-    /// All links of a process that ended are closed by its kernel.
+    /// Closes all links of a process that has ended, as its kernel does.
     pub(super) fn close_links(&mut self, slot: Slot) {
         let pairs: Vec<(Slot, Slot)> = self
             .network
@@ -188,7 +189,7 @@ impl World {
             .map(|(pair, _)| pair)
             .collect();
         for pair in pairs {
-            // Where packets are lost, the other end hears nothing for long.
+            // If packets are lost, the other end notices only after a long time.
             let (link, _) = self.network.link(pair.0, pair.1);
             let delay = if link.is_blocked() { 5 * SECOND } else { 0 };
             let notice = delay + self.random.between(100, 3 * MS);
@@ -196,7 +197,7 @@ impl World {
         }
     }
 
-    /// Ends one reason for which packets are lost; what was held arrives once there is none.
+    /// Ends one of the reasons for lost packets. The held frames arrive once no reason is left.
     pub(super) fn release(&mut self, pair: (Slot, Slot)) {
         let (link, _) = self.network.link(pair.0, pair.1);
         let generation = link.generation;
@@ -217,7 +218,7 @@ impl World {
     }
 }
 
-/// One line about a frame.
+/// One line about a frame, for the trace.
 pub(super) fn describe(frame: &Frame) -> String {
     let header = &frame.header;
     let mut line = format!("{:?} {} bytes", header.op, frame.body.len());

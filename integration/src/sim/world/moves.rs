@@ -1,12 +1,12 @@
-//! Tasks that move: the processes' side, as the library and the daemons' shells do it.
+//! Tasks that move: the part of the processes, as the library and the daemons' shells play it.
 //!
-//! An order reaches a process a little later than it is given, and meanwhile the program runs. Then
-//! the process stands; its *image* is the program as it is at that moment. The image goes its own
-//! way: it is written, crosses the network, is brought back as another process that stands, and at
-//! each step it may fail. What was under way in the sockets is in no image.
+//! An order reaches a process after a small delay, and meanwhile the program runs. Then the process
+//! is frozen; its *image* is the program at that moment. The image is written, crosses the network,
+//! and is restored as another frozen process. Each of these steps may fail. Frames in the sockets
+//! are not part of an image.
 //!
-//! A process and those that are brought back from its image are *copies*. Of all the copies of one
-//! freeze a single one may ever go on: whoever does so first claims the freeze.
+//! A process and the processes that are restored from its image are *copies*. Of all copies of one
+//! freeze only one may ever resume: the first copy that resumes claims the freeze.
 
 use super::state::{
     Event, World,
@@ -30,13 +30,13 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// How long an image waits while packets are lost before its connection is given up.
+/// How long a transfer waits while packets are lost before its connection is given up.
 pub(super) const PATIENCE: Moment = 5 * SECOND;
-/// How often that is looked at.
+/// Interval at which a transfer checks for lost packets.
 const LOOK: Moment = 50 * MS;
 
 impl World {
-    /// Consoles want tasks moved: now and then one, now and then many.
+    /// Consoles request moves: sometimes one, sometimes many.
     pub(super) fn wish_moves(&mut self) {
         if self.is_quiet() {
             return;
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// A console wants something that is a move.
+    /// A console sends a request that moves a task.
     pub(super) fn wish(&mut self, slot: Slot, tid: Tid, what: &Request, back: bool) -> ConnId {
         let conn = self.ask_for(slot, what);
         let wish = Wish {
@@ -104,7 +104,7 @@ impl World {
         conn
     }
 
-    /// A console that waits for a move goes away.
+    /// Closes a console that waits for a move.
     pub(super) fn console_leaves(&mut self, conn: ConnId) -> Result<(), String> {
         let Some(wish) = self.wishes.get_mut(&conn).filter(|wish| !wish.answered) else {
             return Ok(());
@@ -114,7 +114,7 @@ impl World {
         self.feed(slot, Input::ConnGone(conn))
     }
 
-    /// A console is told what became of its wish.
+    /// Handles the reply to the request of a console.
     pub(super) fn wish_answered(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
         let Some(wish) = self.wishes.get_mut(&conn) else {
             return Ok(());
@@ -128,7 +128,7 @@ impl World {
         self.trace(|| format!("the move of {tid} is answered: {answer:?}"));
         let Answer::Moved(report) = answer else {
             return match answer {
-                // Where a majority is left, there is always a coordinator that takes a move up.
+                // If a majority is left, there is always a coordinator that takes up a move.
                 Answer::Failed(failed)
                     if failed.text.contains("has not answered within") && !self.harsh =>
                 {
@@ -150,7 +150,7 @@ impl World {
         Ok(())
     }
 
-    /// A move that has not ended, in words.
+    /// The description of a move that has not ended, if there is one.
     pub(super) fn unsettled_moves(&self) -> Option<String> {
         let process = self
             .processes
@@ -177,7 +177,7 @@ impl World {
         Some(format!("{tid} is suspended"))
     }
 
-    /// A daemon opens a connection for the image of a task, and may have it send its memory.
+    /// A daemon opens a connection for the image of a task, and may start pre-copy.
     pub(super) fn copy(
         &mut self,
         slot: Slot,
@@ -196,7 +196,7 @@ impl World {
         Ok(())
     }
 
-    /// A daemon has a task stop.
+    /// A daemon freezes a task.
     pub(super) fn freeze(&mut self, slot: Slot, tid: Tid, way: MoveWay) {
         if let Some((name, number)) = self.shelf.opened.remove(&(slot, tid)) {
             return self.order(slot, tid, Order::Suspend(name, number));
@@ -208,7 +208,7 @@ impl World {
         self.order(slot, tid, Order::Freeze(opened));
     }
 
-    /// A daemon says something to a process.
+    /// A daemon sends an order to a process.
     pub(super) fn order(&mut self, slot: Slot, tid: Tid, order: Order) {
         let Some(index) = self.process_of(slot, tid) else {
             return;
@@ -224,7 +224,7 @@ impl World {
             .at(process.arrival_order, Event::Order(index, order));
     }
 
-    /// An order reaches a process. While it writes its image, it reads none.
+    /// Handles an order that reaches a process. A process that writes its image reads no order.
     pub(super) fn heed(&mut self, index: usize, order: Order) -> Result<(), String> {
         let process = &mut self.processes[index];
         if !process.alive || process.discarded {
@@ -270,12 +270,12 @@ impl World {
                 Ok(())
             }
             (Gait::Stands, Order::Go(generation)) => self.go(index, generation),
-            // It runs anyway, or stands for another reason: it is not meant.
+            // The process runs anyway, or is frozen for another reason: the order has no effect.
             (Gait::Runs, Order::Go(_)) | (Gait::Stands, _) => Ok(()),
         }
     }
 
-    /// Most of a process's memory has been sent.
+    /// Handles the end of the pre-copy of a process.
     pub(super) fn copied(&mut self, index: usize, ticket: u64) {
         let process = &self.processes[index];
         let current = process.copying.is_some_and(|(_, now)| now == ticket);
@@ -284,7 +284,7 @@ impl World {
         }
     }
 
-    /// From now on the process stands; its image is what it is now.
+    /// Freezes a process. Its image is the program at this moment.
     fn stand(&mut self, index: usize, to: Slot, ticket: u64) {
         let now = self.queue.now();
         let fate = match self.random.below(100) {
@@ -335,7 +335,7 @@ impl World {
         self.queue.after(time, Event::Saved(self.images.len() - 1));
     }
 
-    /// A process tells its daemon something: at once, or after whatever else that has to read.
+    /// Sends a report of a process to its daemon, after a random delay.
     pub(super) fn report(&mut self, index: usize, input: Input) {
         let delay = match self.random.percent(20) {
             true => self.random.below(5 * MS),
@@ -347,8 +347,8 @@ impl World {
         self.queue.at(process.arrival_report, report);
     }
 
-    /// What a process tells arrives, after that many orders for an image. Of one that was given up
-    /// since it is dropped.
+    /// Delivers a report that a process made after it had read `images` orders for an image. A
+    /// report about an abandoned image is dropped.
     pub(super) fn reported(
         &mut self,
         index: usize,
@@ -362,7 +362,7 @@ impl World {
         }
     }
 
-    /// A process has written its image, or cannot.
+    /// Handles a process that has written its image, or cannot write it.
     pub(super) fn saved(&mut self, number: usize) -> Result<(), String> {
         let Some(image) = &self.images[number] else {
             return Ok(());
@@ -372,7 +372,7 @@ impl World {
         let blocked = self.network.link(from, to).0.is_blocked() && from != to;
         let refused = !self.nodes[to].is_alive() || self.ticket_of(number).is_none();
         if !self.processes[index].alive {
-            // The bytes that have arrived are no image.
+            // The bytes that have arrived are not a whole image.
             self.image_lost(number);
             return Ok(());
         }
@@ -404,7 +404,7 @@ impl World {
             let failed = Failed::new(FailKind::Refused, "the image cannot be written");
             self.report(index, Input::Frozen(tid, Err(failed)));
             self.image_lost(number);
-            // It runs on by itself.
+            // The process resumes by itself.
             self.claim(freeze, index)?;
             self.walk_on(index);
         }
@@ -414,13 +414,13 @@ impl World {
         Ok(())
     }
 
-    /// Whether the target awaits this image.
+    /// The task for which the target expects this image.
     fn ticket_of(&self, number: usize) -> Option<Tid> {
         let image = self.images[number].as_ref()?;
         self.expected.get(&(image.to, image.ticket)).copied()
     }
 
-    /// An image will not arrive: the target sees its connection end, if there was one.
+    /// Loses an image: the target sees the connection end, if there was one.
     fn image_lost(&mut self, number: usize) {
         if self.random.percent(70) {
             let delay = self.random.between(60, 20 * MS);
@@ -433,7 +433,7 @@ impl World {
         }
     }
 
-    /// The end of an image reaches its target.
+    /// Handles the end of an image that reaches its target.
     pub(super) fn crosses(&mut self, number: usize) -> Result<(), String> {
         let Some(image) = &self.images[number] else {
             return Ok(());
@@ -477,7 +477,7 @@ impl World {
         Ok(())
     }
 
-    /// A process that stands goes on.
+    /// Resumes a frozen process.
     fn go(&mut self, index: usize, generation: u32) -> Result<(), String> {
         if let Some(freeze) = self.processes[index].freeze {
             self.claim(freeze, index)?;
@@ -508,7 +508,7 @@ impl World {
         }
     }
 
-    /// Of all copies of a freeze one goes on.
+    /// Records that a copy resumes: of all copies of a freeze, only one may.
     pub(super) fn claim(&mut self, freeze: usize, index: usize) -> Result<(), String> {
         match self.claims[freeze].replace(index) {
             Some(other) if other != index => Err(format!(
@@ -519,7 +519,7 @@ impl World {
         }
     }
 
-    /// A daemon awaits an image.
+    /// Makes a daemon expect an image.
     pub(super) fn expect(&mut self, slot: Slot, tid: Tid, ticket: u64) {
         self.trace(|| format!("slot {slot} awaits {tid}"));
         self.forget_expected(slot, tid);
@@ -531,8 +531,9 @@ impl World {
             .retain(|(at, _), awaited| (*at, *awaited) != (slot, tid));
     }
 
-    /// A daemon lets a process go on that was brought back, under that incarnation. What it heard in the
-    /// same moment, and answers next, may have brought the task back elsewhere since, under a higher one.
+    /// A daemon resumes a restored process under the given incarnation. An input that the daemon
+    /// got at the same moment, and handles next, may have moved the task elsewhere since, under a
+    /// higher incarnation.
     pub(super) fn begin(
         &mut self,
         slot: Slot,
@@ -553,7 +554,7 @@ impl World {
         Ok(())
     }
 
-    /// A copy is of no use any more: it is ended, and nothing is said of its end.
+    /// Ends a copy that is no longer needed. Its end is not reported.
     pub(super) fn discard(&mut self, slot: Slot, tid: Tid) {
         self.trace(|| format!("slot {slot} discards {tid}"));
         self.forget_expected(slot, tid);
@@ -575,7 +576,7 @@ impl World {
         }
     }
 
-    /// Faults are to strike where something is under way.
+    /// Sometimes aims the next fault at this move.
     fn aim_at(&mut self, from: Slot, to: Slot, tid: Tid) {
         if self.random.percent(30) {
             self.aim = Some((from, to, tid));
@@ -583,7 +584,7 @@ impl World {
         }
     }
 
-    /// Where a task that left in order did so.
+    /// Records the host on which a task left in order.
     pub(super) fn note_left(&mut self, tid: Tid, slot: Slot) {
         let host: HostId = self.nodes[slot].host;
         self.left_at.insert(tid, host);

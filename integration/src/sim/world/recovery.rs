@@ -1,8 +1,9 @@
-//! Applications that go back to their last checkpoint, when they have lost a host.
+//! Applications that are restarted from their last checkpoint after they have lost a host.
 //!
-//! That happens in the seeds in which nobody talks beyond its own application: what goes to others is
-//! not taken back. When the first task of the new life goes on, what was on its way is again what
-//! was on its way at the cut; nothing of an earlier life may run any more.
+//! This happens in the seeds in which tasks send only to tasks of their own application, because
+//! messages to other applications are not rolled back. When the first task of a new generation
+//! resumes, the in-transit messages are those of the cut, and no process of an earlier generation
+//! may run any more.
 
 use super::state::{
     Event, World,
@@ -18,7 +19,7 @@ use vm_wire::{
 };
 
 impl World {
-    /// In which generation the application of a process runs.
+    /// The generation in which the application of a process runs.
     pub(super) fn generation_of(&self, index: usize) -> u32 {
         let program = self.processes[index].program.as_ref();
         let life = program.and_then(|program| self.store.lives.get(&program.app()));
@@ -36,7 +37,7 @@ impl World {
         wanted.max_by_key(|it| id(it))
     }
 
-    /// A daemon wants to know what a checkpoint holds.
+    /// A daemon requests the contents of a checkpoint.
     pub(super) fn load(&mut self, slot: Slot, question: u64, app: Tid, from: Option<CheckpointId>) {
         if self.own_stores {
             return self.load_own(slot, question, app, from);
@@ -56,12 +57,12 @@ impl World {
         self.queue.after(delay, Event::Input(slot, input));
     }
 
-    /// A daemon wants the process of a task made of its image in the store.
+    /// A daemon restores the process of a task from its image in the store.
     pub(super) fn restore(&mut self, slot: Slot, tid: Tid, app: Tid, from: CheckpointId) {
         self.restore_from(slot, slot, tid, (app, from.epoch));
     }
 
-    /// Likewise, of that on the disk of another daemon.
+    /// Like `restore`, from the image on the disk of another daemon.
     pub(super) fn restore_from(&mut self, disk: Slot, slot: Slot, tid: Tid, key: CutKey) {
         let is_there = self.is_on_disk(disk, key, tid);
         let images = self.store.images.get(&key).filter(|_| is_there);
@@ -86,8 +87,8 @@ impl World {
         );
     }
 
-    /// A process goes on that was brought back. If it is the first one of another life of its
-    /// application, nothing of an earlier one may run.
+    /// Handles a restored process that resumes. If it is the first one of a new generation of its
+    /// application, no process of an earlier generation may run.
     pub(super) fn begins_life(
         &mut self,
         slot: Slot,
@@ -109,7 +110,7 @@ impl World {
             return Ok(());
         };
         let cut = agreed.epochs(app).saved;
-        // Nobody has heard yet of those who were born later.
+        // Tasks that were spawned after the cut do not exist in this generation.
         let known = |tid: &Tid| agreed.task(*tid).is_some();
         if let Some(roster) = self.rosters.get_mut(&app) {
             roster.retain(known);

@@ -1,4 +1,4 @@
-//! Rules that hold in the end: after the last fault, everything pending ends.
+//! Rules that hold at the end: after the last fault, all pending work ends.
 
 use super::{
     QUIET_TIME,
@@ -14,18 +14,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use vm_machine::Agreed;
 use vm_wire::{Tid, console::Request};
 
-/// How often the end is looked for.
+/// Interval at which the end is checked for.
 const LOOK: Moment = SECOND / 2;
 
 impl World {
-    /// Faults are over: programs only receive from now on.
+    /// Ends the time of faults: programs only receive from now on.
     pub(super) fn begin_quiet(&mut self) {
         self.trace(|| "no more faults".to_owned());
         self.quiet_since = Some(self.queue.now());
         self.queue.after(LOOK, Event::Settled);
     }
 
-    /// Looks whether everything has ended. If not, it looks again until the time is over.
+    /// Checks whether all work has ended. If not, checks again until the time is over.
     pub(super) fn settled(&mut self) -> Result<(), String> {
         let since = self.quiet_since.unwrap_or(0);
         match self.unsettled() {
@@ -40,7 +40,7 @@ impl World {
         Ok(())
     }
 
-    /// Ends some of the machines in order; whether it does so.
+    /// Halts some of the machines in order. Returns whether this one is halted.
     fn halt(&mut self) -> bool {
         let running = self.running();
         let Some(&slot) = self
@@ -62,7 +62,7 @@ impl World {
             .collect()
     }
 
-    /// One activity that has not ended yet, in words.
+    /// The description of an activity that has not ended, if there is one.
     fn unsettled(&self) -> Option<String> {
         if let Some(node) = self.nodes.iter().find(|node| node.state == State::Stopped) {
             return Some(format!("{} is stopped", node.host));
@@ -82,7 +82,7 @@ impl World {
             .or_else(|| self.unsettled_tasks(self.nodes[running[0]].agreed()?))
     }
 
-    /// A machine that ends leaves nothing behind.
+    /// Checks that a machine that ends leaves nothing behind.
     fn unsettled_end(&self, running: &[Slot]) -> Option<String> {
         if let Some(slot) = running.first() {
             return Some(format!(
@@ -97,7 +97,7 @@ impl World {
         Some(format!("the machine has ended, but {} runs", living.tid))
     }
 
-    /// All daemons agree: on one leader, on the log, on who is there.
+    /// Checks that all daemons agree on one leader, on the log, and on the hosts.
     fn unsettled_agreement(&self, running: &[Slot]) -> Option<String> {
         let agreed = self.nodes[running[0]].agreed()?;
         let leader = self.nodes[running[0]].daemon.as_ref()?.agreement().leader();
@@ -127,7 +127,7 @@ impl World {
         None
     }
 
-    /// Tasks have nothing left to wait for.
+    /// Checks that no task still waits.
     fn unsettled_tasks(&self, agreed: &Agreed) -> Option<String> {
         let living: BTreeSet<Tid> = agreed.living_tasks().map(|(tid, _)| tid).collect();
         let mut running = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The shell of a simulated daemon: carries out what its state machine wants.
+//! The shell of a simulated daemon: carries out the outputs of its state machine.
 
 use super::state::{Connection, Event, World, process::Order};
 use crate::sim::{
@@ -73,7 +73,7 @@ impl World {
                 way,
                 ..
             } => return self.copy(slot, tid, &addr, ticket, way),
-            // No task here is portable.
+            // No simulated task is portable.
             Output::Hold(_) => {}
             Output::Freeze(tid, way) => self.freeze(slot, tid, way),
             Output::Store {
@@ -136,7 +136,7 @@ impl World {
         Ok(())
     }
 
-    /// Moves the timer that ends a daemon, or disarms it.
+    /// Sets the timer that kills a daemon, or disarms it.
     fn set_lease(&mut self, slot: Slot, until: Option<Time>) {
         let node = &mut self.nodes[slot];
         let Some(until) = until else {
@@ -144,13 +144,14 @@ impl World {
             return;
         };
         let at = node.clock.when(until);
-        // One event is under way for each daemon: it looks whether the lease was renewed.
+        // There is one event for each daemon; when it happens, it checks whether the lease was
+        // renewed.
         if node.lease_at.replace(at).is_none() {
             self.queue.at(at, Event::Lease(slot, at));
         }
     }
 
-    /// The time has come at which a lease ended, when its timer was set.
+    /// Handles the moment at which a lease was to end when its timer was set.
     pub(super) fn lease_ends(&mut self, slot: Slot, at: Moment) -> Result<(), String> {
         let node = &self.nodes[slot];
         let Some(until) = node.lease_at.filter(|_| node.is_alive()) else {
@@ -165,14 +166,14 @@ impl World {
         Ok(())
     }
 
-    /// A daemon ends by itself.
+    /// Ends a daemon by itself.
     fn end_daemon(&mut self, slot: Slot, why: Result<String, String>) {
         self.trace(|| format!("slot {slot} ends: {why:?}"));
         let in_order = why.is_ok_and(|why| why != AT_ONCE);
         self.daemon_gone(slot, in_order);
     }
 
-    /// A daemon's process is ended by SIGKILL.
+    /// Kills the process of a daemon by SIGKILL.
     pub(super) fn kill_daemon(&mut self, slot: Slot) {
         self.daemon_gone(slot, false);
     }
@@ -190,19 +191,19 @@ impl World {
         }
         self.close_links(slot);
         self.lose_coordinators_of(slot);
-        // By their parent-death signal, which may take a moment.
+        // The parent-death signal ends the tasks, which may take a moment.
         for process in self.processes_of(slot) {
             let delay = self.random.below(5 * MS);
             self.queue.after(delay, Event::Kill(process, 9));
         }
     }
 
-    /// The end of a process, for its daemon.
+    /// The exit status of a process, as its daemon gets it.
     pub(super) fn process_status(signal: Option<i32>, status: i32) -> ExitStatus {
         signal.map_or(ExitStatus::Code(status), ExitStatus::Signal)
     }
 
-    /// A console is answered: nothing that it asks is malformed.
+    /// Handles a reply to a console. No request of a console is malformed here.
     fn console_answer(
         &mut self,
         conn: vm_machine::ConnId,
@@ -215,7 +216,7 @@ impl World {
             Ok(Answer::Failed(failed)) if failed.kind == FailKind::BadRequest => {
                 Err(format!("a console's request failed: {failed}"))
             }
-            // The first one is to the exchange of versions.
+            // The first reply is that of the exchange of versions.
             Ok(answer) if frame.header.request == 2 => {
                 self.drain_answered(conn, &answer)?;
                 self.checkpoint_answered(conn, &answer)?;
@@ -226,7 +227,7 @@ impl World {
         }
     }
 
-    /// Somebody with a console at that daemon asks something.
+    /// Sends a request to a daemon from a console that ignores the reply.
     pub(super) fn ask_console(&mut self, slot: Slot, request: &vm_wire::console::Request) {
         let conn = self.ask_for(slot, request);
         let patience = 20_000 * MS;
@@ -234,7 +235,7 @@ impl World {
             .after(patience, Event::Input(slot, Input::ConnGone(conn)));
     }
 
-    /// Likewise, for somebody who waits for the answer.
+    /// Sends a request to a daemon from a console that waits for the reply.
     pub(super) fn ask_for(
         &mut self,
         slot: Slot,

@@ -1,7 +1,7 @@
 //! The state of the simulated world, and the events that change it.
 //!
-//! Code map: this file has the world's table of tables and its events; each table is in a file of its
-//! own below. Nothing happens here: the files beside this one hold what events do.
+//! Code map: this file has the struct of all tables and the events; each table is in a file of its
+//! own below. There is no behaviour here: the files beside this one handle the events.
 
 pub(super) mod coordinator;
 pub(super) mod disks;
@@ -39,12 +39,12 @@ use wish::{DrainWish, Wish};
 pub struct Options {
     /// Print each event.
     pub trace: bool,
-    /// The rule that is broken on purpose, to see that the checkers notice.
+    /// The rule that is broken on purpose, to check that the checkers notice.
     pub sabotage: Option<Sabotage>,
 }
 
 pub(super) enum Event {
-    /// Something comes to a daemon from its own host.
+    /// An input comes to a daemon from its own host.
     Input(Slot, Input),
     /// A frame arrives over a link.
     Frame {
@@ -53,7 +53,7 @@ pub(super) enum Event {
         generation: u64,
         frame: Frame,
     },
-    /// A daemon's deadline passes; void unless the daemon still waits for this moment.
+    /// The deadline of a daemon passes; void unless the daemon still waits for this moment.
     Tick(Slot, Moment),
     /// A lease's timer fires; void if the lease was renewed.
     Lease(Slot, Moment),
@@ -63,49 +63,49 @@ pub(super) enum Event {
         to: Slot,
         give_up: Moment,
     },
-    /// An end of a link notices that it broke.
+    /// An end of a link notices that the link broke.
     Broken {
         at: Slot,
         other: Slot,
         generation: u64,
     },
-    /// A daemon asks to be let in.
+    /// A daemon requests to join.
     AskJoin(Slot),
-    /// A joiner's answer arrives.
+    /// The reply to a joining daemon arrives.
     Admitted(Slot, Frame),
-    /// A process starts to speak.
+    /// A process sends its first frame.
     Enrol(usize),
     /// An input from a process, or from its end, arrives at its daemon.
     FromProcess(usize, Input),
-    /// A report of a process arrives that the process made after that many orders for an image.
+    /// A report arrives that the process made after it had read that number of orders for an image.
     Report(usize, u64, Input),
     /// An order arrives at a process.
     Order(usize, Order),
     /// A frame arrives in a coordinator's socket.
     ToCoordinator(usize, Frame),
-    /// Something is due at a coordinator.
+    /// A deadline of a coordinator passes.
     TickCoordinator(usize, Moment),
-    /// An image is written, or cannot be.
+    /// An image was written, or cannot be written.
     Saved(usize),
-    /// A process has sent most of its memory, under that ticket.
+    /// A process has sent its memory in pre-copy, under that ticket.
     Copied(usize, u64),
     /// The end of an image reaches its target.
     Crosses(usize),
-    /// A process has written its image for the store, for that cut; or it cannot.
+    /// A process has written its image for the store, for that cut, or has failed.
     Stored(usize, (CutKey, bool), bool),
-    /// A process has written its image, to be suspended, or cannot.
+    /// A process has written its image, to be suspended, or has failed.
     Shelved(Box<Shelving>),
-    /// Consoles want tasks suspended, and resumed.
+    /// Consoles request suspensions and resumptions of tasks.
     Suspensions,
-    /// A part of a checkpoint arrives at the host that wants it.
+    /// A part of a checkpoint arrives at the host that requested it.
     PartCrosses(PartSent),
-    /// Consoles want tasks moved.
+    /// Consoles request moves.
     Wishes,
-    /// A console that wanted a move goes away.
+    /// A console that requested a move closes.
     Leaves(ConnId),
     /// A frame arrives in a task's socket.
     ToTask(usize, Frame),
-    /// A program goes on.
+    /// A program continues.
     Wake(usize, Moment),
     /// A process is ended by a signal.
     Kill(usize, i32),
@@ -113,7 +113,7 @@ pub(super) enum Event {
     Strike(u64),
     /// The effect of a fault ends.
     Heal(Heal),
-    /// A host that drains is to take tasks again.
+    /// The drain of a host is ended.
     Undrain(Slot),
     /// New masters are started if there are too few tasks.
     Populate,
@@ -132,14 +132,15 @@ pub struct World {
     pub(super) processes: Vec<Process>,
     pub(super) connections: BTreeMap<ConnId, Connection>,
     pub(super) connection_next: u64,
-    /// Nobody talks beyond its application, and applications that lose a host go back to their last
-    /// checkpoint.
+    /// Tasks send only to tasks of their own application, and applications that lose a host are
+    /// restarted from their last checkpoint.
     pub(super) secluded: bool,
     /// Each host has a store of its own.
     pub(super) own_stores: bool,
     pub(super) disks: Disks,
     pub(super) shelf: Shelf,
-    /// Living tasks, and the last few that ended, to talk to: of each application, or of all.
+    /// Living tasks, and the last few that ended, as receivers of messages: for each application,
+    /// or for all.
     pub(super) rosters: BTreeMap<Tid, Vec<Tid>>,
     /// Every tid that ever had a process.
     pub(super) launched: BTreeSet<Tid>,
@@ -150,39 +151,39 @@ pub struct World {
     pub(super) coverage: Coverage,
     /// Counts of outcomes of moves and checkpoints.
     pub(super) turns: Turns,
-    /// Images on their way; `None`: no more.
+    /// Images in transfer; `None` once the transfer has ended.
     pub(super) images: Vec<Option<Image>>,
-    /// For each freeze the process that went on.
+    /// For each freeze the process that has resumed.
     pub(super) claims: Vec<Option<usize>>,
-    /// Tasks that daemons await, by their slots and tickets.
+    /// Tasks that daemons expect, by slot and ticket.
     pub(super) expected: BTreeMap<(Slot, u64), Tid>,
-    /// Moves that consoles want.
+    /// Moves that consoles requested.
     pub(super) wishes: BTreeMap<ConnId, Wish>,
-    /// Where the image of a task goes that was not told yet to write it.
+    /// The target and ticket of an image that its task was not told to write yet.
     pub(super) opened: BTreeMap<(Slot, Tid), (Slot, u64)>,
     /// The processes of coordinators.
     pub(super) coordinators: Vec<coordinator::Process>,
-    /// For each move the last phase that a coordinator spoke of, and which one.
+    /// For each move the last phase that a coordinator reported, and the coordinator.
     pub(super) phases_met: BTreeMap<MoveKey, (MovePhase, usize)>,
     /// The coordinators that ordered each move.
     pub(super) ordered_by: BTreeMap<MoveKey, BTreeSet<usize>>,
-    /// Drains that consoles want.
+    /// Drains that consoles requested.
     pub(super) drains: BTreeMap<ConnId, DrainWish>,
     /// Checkpoints in the store that all hosts share.
     pub(super) store: Store,
-    /// Where tasks left in order.
+    /// The host on which each task left in order.
     pub(super) left_at: BTreeMap<Tid, HostId>,
     /// The next fault prefers this move: its source, its target, its task.
     pub(super) aim: Option<(Slot, Slot, Tid)>,
-    /// The next fault waits for this.
+    /// The event that the next fault waits for.
     pub(super) ambush: Option<Ambush>,
-    /// The next fault strikes a move in a phase that was waited for.
+    /// Whether the next fault strikes a move in a phase that was waited for.
     pub(super) driven: bool,
-    /// Numbers the plans for the next fault: older ones are void.
+    /// Number of the plan for the next fault: earlier plans are void.
     pub(super) strikes: u64,
-    /// Until then the network is broken somewhere, or a daemon is stalled.
+    /// The moment until which the network is broken somewhere, or a daemon is stalled.
     pub(super) blocked_until: Moment,
-    /// Faults may take a majority away.
+    /// Whether faults may take a majority away.
     pub(super) harsh: bool,
     pub(super) quiet_since: Option<Moment>,
     pub(super) halting: bool,
@@ -196,8 +197,8 @@ pub struct World {
 pub(super) enum Connection {
     /// A process, by its place in the table.
     Process(usize),
-    /// A daemon that wants to be let in.
+    /// A daemon that requests to join.
     Joiner(Slot),
-    /// Somebody with a console.
+    /// A console.
     Console,
 }

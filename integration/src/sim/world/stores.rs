@@ -1,8 +1,9 @@
-//! Hosts with stores of their own, in a third of the seeds: what is saved goes to two disks, and what is
-//! brought back is read where it is.
+//! Hosts with stores of their own, in a third of the seeds: the parts of a checkpoint go to two
+//! disks, and a restart reads them where they are.
 //!
-//! A disk is its host's, by name, and is out of reach while the host is. What an image holds, and what is
-//! committed, is in the table of all stores ([`super::state::store::Store`]); here is only who has it.
+//! A disk belongs to its host, by name, and cannot be reached while the host is down. The content
+//! of images, and the commits, are in the table of all stores ([`super::state::store::Store`]).
+//! This file records only which disk has which part.
 
 use super::state::{
     Event, World,
@@ -33,17 +34,17 @@ impl World {
         self.disks.by_name.entry(name).or_default()
     }
 
-    /// An image is whole in the store of its host.
+    /// Records that an image is whole in the store of its host.
     pub(super) fn put_on_disk(&mut self, slot: Slot, key: CutKey, tid: Tid) {
         self.disk(slot).parts.insert((key, tid));
     }
 
-    /// Whether the image of a task can be read there.
+    /// Whether the image of a task can be read from the disk of this slot.
     pub(super) fn is_on_disk(&mut self, slot: Slot, key: CutKey, tid: Tid) -> bool {
         !self.own_stores || self.disk(slot).parts.contains(&(key, tid))
     }
 
-    /// Whether all that is to be on a host's disk of a checkpoint is there.
+    /// Whether a host's disk has all that it is to have of a checkpoint.
     pub(super) fn can_commit(&mut self, slot: Slot, checkpoint: &Checkpoint) -> bool {
         let agreed = &checkpoint.agreed;
         let (key, name) = ((agreed.app, agreed.epoch), self.nodes[slot].name.clone());
@@ -56,7 +57,7 @@ impl World {
             .all(|tid| disk.parts.contains(&(key, tid)))
     }
 
-    /// A host has committed a checkpoint.
+    /// Records that a host has committed a checkpoint.
     pub(super) fn put_manifest(&mut self, slot: Slot, checkpoint: &Checkpoint) {
         let key = (checkpoint.agreed.app, checkpoint.agreed.epoch);
         self.disk(slot).manifests.insert(key, checkpoint.clone());
@@ -71,7 +72,7 @@ impl World {
         }
     }
 
-    /// Does what a daemon wants of stores that are not shared.
+    /// Carries out the outputs of a daemon about stores that are not shared.
     pub(super) fn use_stores(&mut self, slot: Slot, output: Output) {
         match output {
             Output::ExpectCopy {
@@ -156,7 +157,7 @@ impl World {
         rows.filter(wanted).take(limits::STOCK_MAX).collect()
     }
 
-    /// A daemon wants to know what a checkpoint holds whose manifest is on its disk.
+    /// A daemon requests the contents of a checkpoint whose manifest is on its disk.
     pub(super) fn load_own(
         &mut self,
         slot: Slot,
@@ -180,7 +181,7 @@ impl World {
         self.queue.after(delay, Event::Input(slot, input));
     }
 
-    /// A part arrives at the host that wants it, or does not.
+    /// Handles a part that arrives at the host that requested it, or is lost.
     pub(super) fn part_crosses(&mut self, sent: PartSent) -> Result<(), String> {
         let PartSent {
             from,

@@ -1,9 +1,10 @@
-//! Single tasks that are suspended: what their processes and the daemons' shells do, and consoles that
-//! want it. It happens in one world of four, by chance of its own, so that all else is in the others
-//! what it would be without.
+//! Single tasks that are suspended: the part of their processes and of the daemons' shells, and the
+//! requests of consoles. This happens in one world of four. It uses a random stream of its own, so
+//! that the other worlds do not change.
 //!
-//! An image on the shelf is of a freeze like that of a move: of the process that wrote it and all that
-//! are brought back of it, a single one may ever go on. An image that a daemon sends has to be there.
+//! An image on the shelf belongs to a freeze, like that of a move: of the process that wrote it and
+//! all processes that are restored from it, only one may ever resume. An image that a daemon sends
+//! must exist.
 
 use super::{
     moves::PATIENCE,
@@ -29,7 +30,7 @@ use vm_wire::{
 };
 
 impl World {
-    /// The tasks that are suspended, as some running daemon knows.
+    /// The tasks that are suspended, as some running daemon knows them.
     pub(super) fn suspended_tasks(&self) -> Vec<Tid> {
         let running = self.running();
         let agreed = running.iter().find_map(|slot| self.nodes[*slot].agreed());
@@ -38,7 +39,8 @@ impl World {
         suspended.map(|(tid, _)| tid).collect()
     }
 
-    /// Consoles want tasks suspended, and resumed; at the end all that are suspended.
+    /// Consoles request suspensions and resumptions of tasks; at the end, the resumption of all
+    /// suspended tasks.
     pub(super) fn wish_suspensions(&mut self) {
         let running = self.running();
         let pause = match self.is_quiet() {
@@ -76,12 +78,12 @@ impl World {
         }
     }
 
-    /// A daemon opens a way for the image of a task that is to be suspended.
+    /// A daemon opens a file for the image of a task that is to be suspended.
     pub(super) fn open_shelf(&mut self, slot: Slot, tid: Tid, name: String, number: u64) {
         self.shelf.opened.insert((slot, tid), (name, number));
     }
 
-    /// From now on a process stands; its image is what it is now.
+    /// Freezes a process. Its image is the program at this moment.
     pub(super) fn stand_for_shelf(&mut self, index: usize, name: String, number: u64) {
         let now = self.queue.now();
         let process = &self.processes[index];
@@ -120,7 +122,7 @@ impl World {
         self.queue.after(time, Event::Shelved(Box::new(shelving)));
     }
 
-    /// A process has written its image, or cannot; then it is on the disk, or not.
+    /// Handles a process that has written its image, or cannot write it.
     pub(super) fn shelved(&mut self, shelving: Shelving) -> Result<(), String> {
         let Shelving {
             index,
@@ -172,7 +174,7 @@ impl World {
             process.gait = Gait::Runs;
             let failed = Failed::new(FailKind::Refused, "it has an open socket");
             self.report(index, Input::Frozen(tid, Err(failed)));
-            // It runs on by itself.
+            // The process resumes by itself.
             self.claim(freeze, index)?;
             self.walk_on(index);
         }
@@ -182,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// A daemon sends the image of a task that is suspended.
+    /// A daemon sends the image of a suspended task.
     pub(super) fn send_suspended(
         &mut self,
         slot: Slot,
@@ -216,7 +218,7 @@ impl World {
             to,
             ticket,
             tid,
-            // That process has ended.
+            // The process of the image has ended.
             of: usize::MAX,
             freeze,
             program,
@@ -230,7 +232,7 @@ impl World {
         Ok(())
     }
 
-    /// An image is of no use any more.
+    /// Removes an image that is no longer needed.
     pub(super) fn drop_suspended(&mut self, name: &str) {
         self.shelf.images.remove(name);
     }

@@ -1,4 +1,4 @@
-//! The processes of tasks: started, welcomed, run, killed.
+//! The processes of tasks: how they start, get their Welcome, run, and end.
 
 use super::{
     TASKS_WANTED,
@@ -23,11 +23,12 @@ use vm_wire::{
     version::Offer,
 };
 
-/// Tasks that ended stay in the roster for a while, so that some are sent to.
+/// Bound on the roster. Tasks that ended stay in it for a while, so that some messages go to ended
+/// tasks.
 const ROSTER_MAX: usize = TASKS_WANTED * 2;
-/// Applications that are wanted where nobody talks beyond its own.
+/// Number of applications in a world in which tasks send only to tasks of their own application.
 const APPS_WANTED: usize = 4;
-/// A process id that no other process of the world has is made of this and its number.
+/// First process id. The id of a process is this plus its number, so that each id is used once.
 const PID_FIRST: u32 = 1_000;
 
 impl World {
@@ -78,7 +79,7 @@ impl World {
         Ok(())
     }
 
-    /// A process speaks to its daemon for the first time.
+    /// Handles the first frame of a process.
     pub(super) fn enrol(&mut self, index: usize) -> Result<(), String> {
         if !self.processes[index].alive {
             return Ok(());
@@ -125,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// A daemon turns a process away.
+    /// A daemon refuses the enrolment of a process.
     pub(super) fn reject(&mut self, conn: ConnId) {
         if let Some(&Connection::Process(index)) = self.connections.get(&conn) {
             self.queue.after(MS, Event::Kill(index, 15));
@@ -149,7 +150,7 @@ impl World {
             .at(process.arrival_in, Event::ToTask(index, frame));
     }
 
-    /// A frame is in a task's socket.
+    /// Handles a frame that has arrived in a task's socket.
     pub(super) fn in_socket(&mut self, index: usize, frame: Frame) -> Result<(), String> {
         let now = self.queue.now();
         let process = &mut self.processes[index];
@@ -190,7 +191,7 @@ impl World {
         }
     }
 
-    /// If there are too many, forgets the one that ended longest ago.
+    /// Forgets the task that ended longest ago, if the roster is too long.
     fn trim_roster(&mut self, key: Tid) {
         let Some(roster) = self.rosters.get_mut(&key) else {
             return;
@@ -206,7 +207,7 @@ impl World {
         }
     }
 
-    /// A program's pause is over.
+    /// Handles the end of a program's pause.
     pub(super) fn wake(&mut self, index: usize, at: Moment) -> Result<(), String> {
         let process = &mut self.processes[index];
         if process.wake_at != Some(at) || !process.alive || process.gait != Gait::Runs {
@@ -216,7 +217,7 @@ impl World {
         self.run_program(index)
     }
 
-    /// Lets a program go on until it waits.
+    /// Runs a program until it waits.
     fn run_program(&mut self, index: usize) -> Result<(), String> {
         self.events += 1;
         let now = self.queue.now();
@@ -251,7 +252,7 @@ impl World {
         for frame in out {
             self.begins(Ambush::Asked(frame.header.op));
             if frame.header.op == Op::Exit {
-                // It may end before it is answered.
+                // The task may end before the reply to its exit comes.
                 self.note_left(tid, slot);
             }
             let process = &mut self.processes[index];
@@ -288,17 +289,17 @@ impl World {
         }
     }
 
-    /// A daemon signals a task's process; programs have no handlers.
+    /// A daemon sends a signal to the process of a task. Programs have no handlers.
     pub(super) fn signal(&mut self, slot: Slot, tid: Tid, signal: i32) {
         if let Some(index) = self.process_of(slot, tid) {
             self.queue.after(20, Event::Kill(index, signal));
         }
     }
 
-    /// A process is ended by a signal.
+    /// Ends a process by a signal.
     pub(super) fn kill(&mut self, index: usize, signal: i32) -> Result<(), String> {
         let process = &mut self.processes[index];
-        // A process that stands is in a handler, in which only SIGKILL finds it.
+        // A frozen process is in a signal handler, in which only SIGKILL has an effect.
         if process.gait != Gait::Runs && signal != 9 {
             process.pending_signal = Some(signal);
         } else if process.alive {
@@ -307,7 +308,7 @@ impl World {
         Ok(())
     }
 
-    /// A process does not exist any more: what it wrote is still read, then its daemon notices.
+    /// Handles the end of a process: its output is still read, then its daemon notices the end.
     fn process_gone(&mut self, index: usize, signal: Option<i32>, status: i32) {
         let now = self.queue.now();
         let process = &mut self.processes[index];
@@ -348,7 +349,7 @@ impl World {
             .collect();
         let mut missing = TASKS_WANTED.saturating_sub(self.living_tasks());
         if self.secluded {
-            // Applications of several tasks, that have somebody to talk to.
+            // Applications with several tasks, so that each task has peers.
             missing = missing.min(2 * APPS_WANTED.saturating_sub(self.living_apps()));
         }
         for _ in 0..missing.div_ceil(2) {
@@ -356,7 +357,7 @@ impl World {
                 return Ok(());
             };
             if self.random.percent(30) {
-                // A program that was started from a shell enrols by itself.
+                // A program that is started from a shell enrols by itself.
                 let process = self.new_process(slot, Tid::NONE, None);
                 self.queue.after(MS, Event::Enrol(process));
                 continue;
@@ -375,7 +376,7 @@ impl World {
     }
 
     pub(super) fn process_of(&self, slot: Slot, tid: Tid) -> Option<usize> {
-        // The youngest first: most that ended did so long ago.
+        // The search begins with the youngest process: most of the older ones have ended.
         self.processes.iter().rposition(|process| {
             process.alive && !process.discarded && process.slot == slot && process.tid == tid
         })
@@ -394,7 +395,7 @@ impl World {
         programs.map(Program::app).collect::<BTreeSet<_>>().len()
     }
 
-    /// How many tasks are alive.
+    /// Number of living tasks.
     pub(super) fn living_tasks(&self) -> usize {
         self.processes
             .iter()

@@ -8,11 +8,11 @@ use vm_wire::{Frame, coordinator::Serve};
 /// The process of a coordinator.
 pub struct Process {
     pub slot: Slot,
-    /// By which its daemon knows it.
+    /// The number by which the daemon knows the coordinator.
     pub number: u64,
     pub machine: Coordinator,
     pub alive: bool,
-    /// SIGSTOP: what comes waits in its socket.
+    /// Stopped by SIGSTOP: frames wait in its socket.
     pub stopped: bool,
     pub unread: VecDeque<Frame>,
     pub serves: Option<Serve>,

@@ -12,11 +12,11 @@ pub struct Disk {
     pub manifests: BTreeMap<CutKey, Checkpoint>,
 }
 
-/// All disks, and copies that are awaited.
+/// All disks, and the copies that daemons expect.
 #[derive(Default)]
 pub struct Disks {
     pub by_name: BTreeMap<String, Disk>,
-    /// By who awaits them, and the ticket.
+    /// Expected copies, by the slot that expects them and the ticket.
     pub copies: BTreeMap<(Slot, u64), (CutKey, Tid)>,
 }
 
@@ -26,6 +26,6 @@ pub struct PartSent {
     pub to: Slot,
     pub ticket: u64,
     pub key: CutKey,
-    /// For a copy of it; else a task is made of it.
+    /// Whether the part is stored as a copy; else a task is restored from it.
     pub file: bool,
 }

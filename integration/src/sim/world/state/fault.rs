@@ -1,9 +1,9 @@
-//! How faults end, and what they wait for.
+//! The ends of faults, and the events that faults wait for.
 
 use crate::sim::network::Slot;
 use vm_wire::{Op, peer::MovePhase};
 
-/// How a fault ends.
+/// The end of a fault.
 pub enum Heal {
     /// Packets cross again between these hosts: from, to.
     Unblock(Vec<(Slot, Slot)>),
@@ -15,23 +15,23 @@ pub enum Heal {
     TaskRoom(usize),
     /// A link is fast again.
     Fast(Slot, Slot),
-    /// A coordinator goes on.
+    /// A coordinator is continued.
     Wakes(usize),
 }
 
 /// An event that a fault waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ambush {
-    /// A task asks for this.
+    /// A task sends a request of this kind.
     Asked(Op),
-    /// A daemon asks to be let in.
+    /// A daemon requests to join.
     Joining,
     /// A host begins to leave.
     Leaving,
-    /// The leader is gone.
+    /// The leader has ended.
     Leaderless,
-    /// A task is frozen, or was brought back.
+    /// A task is frozen, or was restored.
     Moving,
-    /// A coordinator sees a move come to that phase.
+    /// A coordinator reports that a move has come to that phase.
     Driven(MovePhase),
 }

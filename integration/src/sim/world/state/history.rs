@@ -23,7 +23,8 @@ pub struct Draining {
 }
 
 impl Draining {
-    /// From one index to the next, no task comes to a host that drains before and after.
+    /// Checks that, from one index to the next, no task comes to a host that drains before and
+    /// after.
     pub fn check(&mut self, index: u64, agreed: &Agreed) -> Result<(), String> {
         if index <= self.index {
             return Ok(());

@@ -1,22 +1,22 @@
-//! Images of tasks on their way between two hosts.
+//! Images of tasks in transfer between two hosts.
 
 use crate::sim::{network::Slot, program::Program, queue::Moment};
 use vm_machine::Time;
 use vm_wire::Tid;
 
-/// An image on its way.
+/// An image in transfer.
 pub struct Image {
     pub from: Slot,
     pub to: Slot,
     pub ticket: u64,
     pub tid: Tid,
-    /// The process that it is of.
+    /// The process that wrote the image.
     pub of: usize,
     pub freeze: usize,
     pub program: Program,
     /// The reading of the library's clock at the freeze.
     pub saved_at: Time,
-    /// When its connection is given up.
+    /// The moment at which its connection is given up.
     pub give_up: Moment,
     /// The fate of the image, decided when its transfer begins.
     pub fate: Fate,
@@ -32,6 +32,6 @@ pub enum Fate {
     BreaksEarly,
     /// The image is written, and its last part is lost.
     BreaksLate,
-    /// It arrives, and cannot be brought back.
+    /// The image arrives, and cannot be restored.
     Unrestorable,
 }

@@ -1,4 +1,4 @@
-//! The process of a task, and the orders that its daemon gives it.
+//! The process of a task, and the orders that it gets from its daemon.
 
 use super::store::CutKey;
 use crate::sim::{network::Slot, node::Node, program::Program, queue::Moment, random::Random};
@@ -11,31 +11,33 @@ use vm_wire::{Frame, Tid};
 pub enum Gait {
     /// The program runs.
     Runs,
-    /// It stands and writes its image.
+    /// The process is frozen and writes its image.
     Saves,
-    /// It stands and waits for the word to go on.
+    /// The process is frozen and waits for the order to resume.
     Stands,
 }
 
-/// An order of a daemon to a process, over its interrupt socket.
+/// An order of a daemon to a process, over the interrupt socket.
 #[derive(Debug, Clone)]
 pub enum Order {
-    /// Begin to write your image into a connection to that slot with that ticket.
+    /// Begin pre-copy: write into a connection to that slot with that ticket.
     Copy(Slot, u64),
-    /// Stop, and write an image into the store, for that cut, or have a copy write it.
+    /// Freeze, and write an image into the store, for that cut, or have a copy write it.
     Save((CutKey, bool)),
-    /// Stop, and write the rest; or all of it into a connection to that slot with that ticket.
+    /// Freeze, and write the rest of the image; or write all of it into a connection to that slot
+    /// with that ticket.
     Freeze(Option<(Slot, u64)>),
-    /// Stop, and write an image of that name into the store, under that number: you are suspended.
+    /// Freeze, and write an image of that name into the store, under that number: the task is
+    /// suspended.
     Suspend(String, u64),
-    /// Give up what was begun.
+    /// Abandon the image that was begun.
     Cancel,
-    /// Go on, in that generation.
+    /// Resume, in that generation.
     Go(u32),
 }
 
 impl Order {
-    /// Whether it comes with a descriptor for an image.
+    /// Whether the order carries a descriptor for an image.
     pub fn is_of_image(&self) -> bool {
         matches!(
             self,
@@ -48,46 +50,48 @@ impl Order {
 pub struct Process {
     /// The slot of the process's daemon.
     pub slot: Slot,
-    /// Its tid, as far as it or its daemon knows.
+    /// The tid of the task, as far as the process or its daemon knows it.
     pub tid: Tid,
     /// Whether the process exists.
     pub alive: bool,
-    /// Its data socket, once connected.
+    /// The data socket, once connected.
     pub conn: Option<ConnId>,
-    /// Its program, once welcomed.
+    /// The program, once the process got its Welcome.
     pub program: Option<Program>,
-    /// The daemon's queue for it is full: frames of data are dropped.
+    /// Whether the daemon's queue for the process is full: data frames are dropped then.
     pub full: bool,
-    /// Pairs of which frames were dropped.
+    /// Channels of which frames were dropped.
     pub dropped: BTreeSet<(Tid, Tid)>,
     pub token: Option<u64>,
-    /// Frames that wait in its data socket, oldest first.
+    /// Frames that wait in the data socket, oldest first.
     pub socket: VecDeque<Frame>,
-    /// No frame arrives in its socket before this, and none at its daemon before that.
+    /// No frame arrives in the socket before `arrival_in`, and none at the daemon before
+    /// `arrival_out`.
     pub arrival_in: Moment,
     pub arrival_out: Moment,
-    /// When its program goes on, unless a frame comes before.
+    /// The moment at which the program continues, unless a frame comes before.
     pub wake_at: Option<Moment>,
     /// Whether the process runs its program.
     pub gait: Gait,
-    /// It sends its memory, while it runs, to that slot with that ticket.
+    /// While the process runs in pre-copy: the slot and ticket of its connection.
     pub copying: Option<(Slot, u64)>,
-    /// Orders that it has not read.
+    /// Orders that the process has not read.
     pub orders: Vec<Order>,
-    /// How many orders for an image were sent to it, and how many it has read.
+    /// The number of orders for an image that were sent to the process, and the number that it has
+    /// read.
     pub images: (u64, u64),
-    /// No order arrives before this, and no report before that.
+    /// No order arrives before `arrival_order`, and no report before `arrival_report`.
     pub arrival_order: Moment,
     pub arrival_report: Moment,
-    /// The last freeze that it was in, or whose image it is.
+    /// The last freeze of the process, or the freeze of its image.
     pub freeze: Option<usize>,
-    /// Where its image came from, until it goes on.
+    /// The slot that its image came from, until the process resumes.
     pub came_from: Option<Slot>,
     /// The library's clock minus the host's clock. Microseconds.
     pub offset: i64,
-    /// A signal that ends it when it goes on.
+    /// A signal that ends the process when it resumes.
     pub pending_signal: Option<i32>,
-    /// Its daemon has ended it and hears nothing of it any more.
+    /// Whether the daemon has ended the process and ignores its reports.
     pub discarded: bool,
     pub random: Random,
 }

@@ -9,7 +9,7 @@ use vm_wire::{MachineId, Tid};
 pub struct Shelf {
     pub random: Random,
     pub used: bool,
-    /// Ways to it that were opened: the name and the number of the image.
+    /// Images that tasks are to write here: the name and the number of each image.
     pub opened: BTreeMap<(Slot, Tid), (String, u64)>,
     pub images: BTreeMap<String, Shelved>,
 }
@@ -23,7 +23,7 @@ pub struct Shelved {
     pub at: Time,
 }
 
-/// One that is being written.
+/// An image that is being written.
 pub struct Shelving {
     pub index: usize,
     pub name: String,

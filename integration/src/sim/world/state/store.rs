@@ -5,21 +5,22 @@ use std::collections::BTreeMap;
 use vm_machine::{ConnId, Time};
 use vm_wire::{Tid, checkpoint::Checkpoint};
 
-/// Which cut: the application and the epoch.
+/// The name of a cut: the application and the epoch.
 pub type CutKey = (Tid, u32);
 
-/// A console's wish for a checkpoint.
+/// A console's request for a checkpoint.
 pub struct CheckpointWish {
     pub slot: Slot,
     pub tid: Tid,
     pub answered: bool,
 }
 
-/// Wishes, and what is in the store.
+/// The requests of consoles, and the content of the store.
 #[derive(Default)]
 pub struct Store {
     pub wishes: BTreeMap<ConnId, CheckpointWish>,
-    /// Ways into it that were opened: where, whose, for which cut, and whether a copy is to write.
+    /// Images that tasks are to write into the store, by slot and task: the cut, and whether a copy
+    /// writes the image.
     pub opened: BTreeMap<(Slot, Tid), (CutKey, bool)>,
     /// The programs as they were saved.
     pub images: BTreeMap<CutKey, BTreeMap<Tid, Saved>>,
@@ -27,11 +28,11 @@ pub struct Store {
     pub ledgers: BTreeMap<CutKey, ledger::Saved>,
     /// Committed checkpoints, oldest first.
     pub committed: Vec<Checkpoint>,
-    /// In which generation applications run.
+    /// The generation in which each application runs.
     pub lives: BTreeMap<Tid, u32>,
 }
 
-/// A program as it was saved, and what its clock showed.
+/// A program at its save, and the reading of its clock.
 #[derive(Clone)]
 pub struct Saved {
     pub program: Program,

@@ -3,18 +3,18 @@
 use crate::sim::network::Slot;
 use vm_wire::{HostId, Tid};
 
-/// A console's wish for a move.
+/// A console's request for a move.
 pub struct Wish {
     pub slot: Slot,
     pub tid: Tid,
     pub answered: bool,
-    /// It went away before it was answered.
+    /// Whether the console closed before the reply.
     pub gone: bool,
-    /// It wants the task back where it was.
+    /// Whether the move returns the task to its former host.
     pub back: bool,
 }
 
-/// A console's wish for a drain.
+/// A console's request for a drain.
 pub struct DrainWish {
     /// The daemon that received the request.
     pub slot: Slot,
