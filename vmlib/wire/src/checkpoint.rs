@@ -2,13 +2,13 @@
 //!
 //! The orders travel like those of [`crate::peer`], as [`crate::peer::Order`]s.
 
+pub use crate::part::{Base, Part};
 use crate::{
-    codec::{Body, Message},
-    frame::Op,
+    codec::{Body, message},
+    failure::Failed,
     id::{CheckpointId, HostId, MachineId, Tid},
     limits,
     peer::{Belongings, KeepOrder},
-    task::{Failed, message},
 };
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -204,30 +204,6 @@ pub struct SavedPart {
     pub unacknowledged: u32,
 }
 
-/// A file of a checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
-    /// Its name in the folder of the checkpoint.
-    pub name: String,
-    /// Length of its content. Bytes.
-    pub bytes: u64,
-    /// The XXH3 hash of all that it holds, 128 bits, little-endian.
-    #[serde(with = "serde_bytes")]
-    /// The XXH3 hash of its content, 128 bits, little-endian.
-    pub hash: [u8; 16],
-    /// Name of the host that wrote it, on whose disk it is unless all hosts share the folder.
-    pub place: String,
-    /// Length of the content of its file: less than `bytes` for an increment. Bytes.
-    pub stored: u64,
-    /// Length of its file, if that is compressed; none: it is not. Bytes.
-    pub packed: Option<u64>,
-    /// The base, if its file is an increment.
-    pub base: Option<Base>,
-    /// Name of the second host with its file; `None` if all hosts share the folder, or if there was
-    /// no second host.
-    pub copy: Option<String>,
-}
-
 /// What the image of a task that is suspended alone is called in the store: `t3.17-g0-i4-n12.image`,
 /// by the generation of its application, its incarnation and a number of its owner's.
 pub fn suspended_image(
@@ -242,33 +218,6 @@ pub fn suspended_image(
         false => format!("{}-{tid}", tid.machine()),
     };
     format!("{task}-g{generation}-i{incarnation}-n{number}.image")
-}
-
-/// The part of the same name in an earlier checkpoint that an increment refers to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Base {
-    /// Generation of that checkpoint.
-    pub generation: u32,
-    /// Epoch of that checkpoint.
-    pub epoch: u32,
-    /// Length of its part. Bytes.
-    pub bytes: u64,
-    /// Length of the file of that part, if it is compressed; `None`: it is not. Bytes.
-    pub packed: Option<u64>,
-}
-
-impl Part {
-    /// Length of its file. Bytes.
-    pub fn file_bytes(&self) -> u64 {
-        self.packed.unwrap_or(self.stored)
-    }
-}
-
-impl Base {
-    /// Length of the file of that part. Bytes.
-    pub fn file_bytes(&self) -> u64 {
-        self.packed.unwrap_or(self.bytes)
-    }
 }
 
 /// The report of a restart.

@@ -1,14 +1,12 @@
 //! MessagePack bodies: one struct per opcode, nothing after the value, bounded depth.
 
+pub use crate::body::Body;
 use crate::frame::{Frame, Header, Op};
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Nesting beyond this is refused: no message of ours comes near it.
 const DEPTH_MAX: usize = 32;
-
-/// Bytes that travel as MessagePack `bin`, not as an array of numbers.
-pub type Body = serde_bytes::ByteBuf;
 
 /// A struct that travels as the body of one opcode.
 pub trait Message: Serialize + DeserializeOwned {
@@ -32,6 +30,16 @@ pub trait Message: Serialize + DeserializeOwned {
         })
     }
 }
+
+/// Ties each struct to the opcode of its name.
+macro_rules! message {
+    ($($name:ident)*) => {
+        $(impl $crate::codec::Message for $name {
+            const OP: $crate::frame::Op = $crate::frame::Op::$name;
+        })*
+    };
+}
+pub(crate) use message;
 
 /// Why a body is not the value it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -8,12 +8,12 @@
 use crate::{
     agreed::{ExitStatus, HostFacts},
     checkpoint::{CheckpointReport, Policy, RestartReport},
-    codec::{Body, Message},
+    codec::{Body, Message, message},
     frame::Op,
     id::{CheckpointId, HostId, MachineId, Tid},
     peer::{DrainReport, DrainWay, MovePhase, MoveReport, MoveWay, Sent, UsageRow},
     stores::HostStock,
-    task::{Failed, Spawn, message},
+    task::{Failed, Spawn},
     version::Offer,
 };
 use serde::{Deserialize, Serialize};

@@ -7,10 +7,8 @@
 //! end of the socket is the end of the coordinator.
 
 use crate::{
-    codec::{Body, Message},
-    frame::Op,
+    codec::{Body, message},
     id::{HostId, Tid},
-    task::message,
 };
 use serde::{Deserialize, Serialize};
 

@@ -25,7 +25,7 @@
 //! | 88 | 4 | tag, chosen by the user |
 //! | 92 | 4 | zero |
 
-use crate::{codec::Body, id::Tid, limits};
+use crate::{body::Body, id::Tid, limits};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Length of a header in bytes.

@@ -1,34 +1,44 @@
 //! Bytes to values and back: everything that crosses a socket of the virtual machine.
 //!
-//! This crate does no I/O and reads no clock. It says what a [`Tid`] is, how a [`Frame`] is laid
-//! out, which messages exist and how large anything may be. A daemon forwards a frame by its
+//! This crate does no I/O and reads no clock. It defines ids ([`Tid`]), the layout of a
+//! [`Frame`], all messages, and the limits of their sizes. A daemon forwards a frame by its
 //! [`Header`] alone; only the two ends look at the body. A body is raw bytes for [`Op::Data`],
 //! MessagePack of one struct for every other [`Op`] (see [`Message`]).
 //!
-//! Reading order: [`id`], [`limits`], [`frame`], [`codec`], [`version`], then the messages by who
-//! speaks them: [`task`] (a task and its daemon), [`peer`] (two daemons), [`console`] (a console
-//! and its daemon), [`coordinator`] (an application's coordinator and its daemon), [`checkpoint`], [`agreed`] (the entries of the log), [`portable`] (the state of a task as its program gives it), and
-//! [`place`] (where a daemon's files are).
+//! Reading order: [`id`], [`limits`], [`frame`], [`codec`], [`version`], then the messages by the
+//! connection that carries them: [`task`] (between a task and its daemon), [`peer`] (between two
+//! daemons), [`console`] (between a console and its daemon), [`coordinator`] (between an
+//! application's coordinator and its daemon). [`checkpoint`] and [`stores`] hold the orders between
+//! daemons about checkpoints, [`agreed`] the entries of the log, [`interrupt`] the messages of a
+//! task's interrupt socket, [`portable`] the state of a portable task, and [`place`] the paths of a
+//! daemon's files.
 //!
-//! Invariants: no length is believed before it was compared with [`limits`]; trailing bytes after
+//! Values that messages of several modules contain have private modules of their own below these,
+//! and are re-exported where they belong: `body`, `failure`, `part`, `watched`.
+//!
+//! Invariants: a length is compared with [`limits`] before it is used; trailing bytes after
 //! a MessagePack value are an error; the layout of every message is pinned by golden bytes in the
-//! tests, so that a change of the protocol is seen in review.
+//! tests, so that a review shows each change of the protocol.
 
 pub mod agreed;
+mod body;
 pub mod checkpoint;
 pub mod codec;
 pub mod console;
 pub mod coordinator;
+mod failure;
 pub mod frame;
 pub mod id;
 pub mod interrupt;
 pub mod limits;
+mod part;
 pub mod peer;
 pub mod place;
 pub mod portable;
 pub mod stores;
 pub mod task;
 pub mod version;
+mod watched;
 
 pub use codec::{Body, CodecError, Message, decode, encode};
 pub use frame::{Frame, FrameError, FrameReader, HEADER_LEN, Header, Op};

@@ -7,6 +7,7 @@
 //! exactly once and in order however often the link breaks. The payload of such a message is one
 //! byte, the opcode, and the MessagePack body (see [`Order`]).
 
+mod kept;
 mod moves;
 
 use crate::{
@@ -15,20 +16,21 @@ use crate::{
         CheckpointAsk, CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo,
         CutGone, CutLost, CutMade, CutPrepare, CutPrepared, KeptSaved, PartSaved, PartStands,
     },
-    codec::{Body, CodecError, Message, decode, encode},
+    codec::{Body, CodecError, decode, encode, message},
+    failure::Failed,
     frame::Op,
     id::{HostId, MachineId, Tid},
     stores::{
         CommitHere, CopyAsk, CopyEnd, ForgetStored, ManifestAsk, ManifestEnd, PartAsk, PartLost,
         Stock, StockAsk,
     },
-    task::{Failed, message},
     version::Offer,
 };
+pub use kept::{KeepOrder, Kept};
 pub use moves::{
-    Belongings, MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer, MoveOrder,
-    MovePhase, MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent, MoveState,
-    MoveWay, Sent,
+    Belongings, DrainReport, MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer,
+    MoveOrder, MovePhase, MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent,
+    MoveState, MoveWay, Sent,
 };
 use serde::{Deserialize, Serialize};
 
@@ -241,25 +243,6 @@ pub struct RunHold {
     pub hold: bool,
 }
 
-/// The sender's host leaves: the receiver's daemon becomes the keeper of the messages from an ended
-/// task to a task of the receiver. The chunks follow, each in a [`Kept`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeepOrder {
-    /// The ended task.
-    pub from: Tid,
-    /// The receiving task.
-    pub to: Tid,
-    /// Number of the last chunk.
-    pub last: u64,
-}
-
-/// One retained chunk of an ended task, handed over after its [`KeepOrder`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// The whole data frame, header and payload, as on a socket.
-    pub frame: Body,
-}
-
 /// Request for a confirmation ([`Flushed`]) that output is complete. After the end of a run: the
 /// receiver replies when all output of the application's tasks that ended on its host was sent.
 /// Before the release of a master: the receiver has the master's console, and replies at once,
@@ -338,28 +321,6 @@ pub struct DrainEnd {
     pub request: u64,
     /// The report, or why nothing was drained.
     pub result: Result<DrainReport, Failed>,
-}
-
-/// The report of a drain: for every task that was on the host, its new host or why it stayed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DrainReport {
-    /// The drained host.
-    pub host: HostId,
-    /// From the first request to the end of the last move. Microseconds.
-    pub total_us: u64,
-    /// Number of tasks that left.
-    pub moved_count: u32,
-    /// Number of tasks that stayed.
-    pub refused_count: u32,
-    /// Number of applications that were saved first.
-    pub saved_count: u32,
-    /// Tasks that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
-    pub moved: Vec<(Tid, MoveReport)>,
-    /// Tasks that stayed, with reasons; at most as many.
-    pub refused: Vec<(Tid, Failed)>,
-    /// Applications that were suspended because one of their tasks could not leave; at most as
-    /// many.
-    pub suspended: Vec<Tid>,
 }
 
 /// To the owner of a task: request the reasons against moving it. The reply is [`CheckEnd`].

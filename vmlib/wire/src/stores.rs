@@ -7,10 +7,9 @@
 
 use crate::{
     checkpoint::{Checkpoint, Part},
-    codec::Message,
-    frame::Op,
+    codec::message,
+    failure::Failed,
     id::{CheckpointId, HostId, Tid},
-    task::{Failed, message},
 };
 use serde::{Deserialize, Serialize};
 

@@ -8,19 +8,16 @@
 use crate::{
     agreed::{ExitStatus, HostFacts},
     checkpoint::{CheckpointReport, RestartReport},
-    codec::Message,
-    frame::Op,
+    codec::message,
     id::{HostId, MachineId, Tid},
     peer::{DrainReport, MoveReport, MoveWay},
     version::Offer,
 };
+pub use crate::{
+    failure::{FailKind, Failed},
+    watched::Watched,
+};
 use serde::{Deserialize, Serialize};
-
-/// Ties a struct to its opcode.
-macro_rules! message {
-    ($($name:ident)*) => { $(impl Message for $name { const OP: Op = Op::$name; })* };
-}
-pub(crate) use message;
 
 message! {
     Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Await Ended HostEvent KeptBy
@@ -72,57 +69,6 @@ pub struct Welcome {
     pub window_bytes: u64,
     /// Bytes of messages that it may keep unread.
     pub inbox_bytes: u64,
-}
-
-/// The kind of a failure, for programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FailKind {
-    /// No living host of that name.
-    NoSuchHost,
-    /// No living task of that id.
-    NoSuchTask,
-    /// No group of that name.
-    NoSuchGroup,
-    /// The task is no member of the group.
-    NotMember,
-    /// The program, or its working directory, was not found.
-    NoSuchProgram,
-    /// A limit was reached.
-    Limit,
-    /// The request is malformed.
-    BadRequest,
-    /// No version in common.
-    Version,
-    /// Not allowed in this state or for this caller.
-    Refused,
-    /// Not now, for a reason that passes by itself; try again.
-    Busy,
-    /// A host was lost meanwhile.
-    HostLost,
-    /// A call of the operating system failed.
-    System,
-    /// The program exists, and this host cannot execute it.
-    NotExecutable,
-}
-
-/// Reply to a request that failed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[error("{text}")]
-pub struct Failed {
-    /// The kind, for programs.
-    pub kind: FailKind,
-    /// For users: what failed, why, and what to do.
-    pub text: String,
-}
-
-impl Failed {
-    /// Puts the two together.
-    pub fn new(kind: FailKind, text: impl Into<String>) -> Self {
-        Failed {
-            kind,
-            text: text.into(),
-        }
-    }
 }
 
 /// Reply to a request without a result.
@@ -194,19 +140,6 @@ pub struct Watch {
     pub what: Watched,
     /// `true`: begin; `false`: end.
     pub on: bool,
-}
-
-/// What can be watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Watched {
-    /// The end of a task.
-    Task(Tid),
-    /// Hosts that join.
-    HostAdded,
-    /// Hosts that leave or are lost.
-    HostDeleted,
-    /// The end of a task of which messages are awaited ([`Await`]).
-    Source(Tid),
 }
 
 /// A receive waits for messages of one task, and its library is to be told when that task has

@@ -1,10 +1,11 @@
 //! What two daemons say to each other of a task that moves.
 
 use crate::{
-    checkpoint::Part,
     codec::Body,
+    failure::Failed,
     id::{HostId, Tid},
-    task::{Failed, Watched},
+    part::Part,
+    watched::Watched,
 };
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +108,28 @@ impl MoveReport {
         let image = self.interrupt_us + self.save_us + self.transfer_us + self.restore_us;
         image + self.drain_us + self.commit_us
     }
+}
+
+/// The report of a drain: for every task that was on the host, its new host or why it stayed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainReport {
+    /// The drained host.
+    pub host: HostId,
+    /// From the first request to the end of the last move. Microseconds.
+    pub total_us: u64,
+    /// Number of tasks that left.
+    pub moved_count: u32,
+    /// Number of tasks that stayed.
+    pub refused_count: u32,
+    /// Number of applications that were saved first.
+    pub saved_count: u32,
+    /// Tasks that left, at most [`crate::limits::DRAIN_NAMED_MAX`].
+    pub moved: Vec<(Tid, MoveReport)>,
+    /// Tasks that stayed, with reasons; at most as many.
+    pub refused: Vec<(Tid, Failed)>,
+    /// Applications that were suspended because one of their tasks could not leave; at most as
+    /// many.
+    pub suspended: Vec<Tid>,
 }
 
 /// The source of a move offers the task to the target.
