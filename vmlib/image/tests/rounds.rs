@@ -1,5 +1,5 @@
-//! A program that maps, unmaps, writes, moves, protects and gives back memory at random while it is
-//! saved in rounds, compared page by page where it is brought back.
+//! Saves in pre-copy rounds of a program that maps, unmaps, writes, moves, protects and discards
+//! memory at random. The restored process compares every page with its expected content.
 
 #[path = "zoo/run.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -18,7 +18,7 @@ use vm_image::{
     inspect::Summary,
 };
 
-/// Builds the program once; where it is.
+/// Builds the program once, and returns its path.
 fn program() -> PathBuf {
     static BUILD: Once = Once::new();
     BUILD.call_once(|| {
@@ -39,7 +39,7 @@ fn command(arguments: &[&str], image: &Path) -> Command {
     command
 }
 
-/// What it prints, and how it ends, if not well.
+/// The output of a process, its errors, and its status if it failed.
 fn output(mut command: Command, user: User) -> String {
     let ended = start(&mut command, user).end();
     let status = match ended.status.success() {
@@ -49,16 +49,16 @@ fn output(mut command: Command, user: User) -> String {
     ended.output + &ended.errors + &status
 }
 
-/// Whether there are two users to try.
+/// The users as which the program can run.
 fn users() -> &'static [User] {
-    // SAFETY: it only asks.
+    // SAFETY: the call only reads.
     match unsafe { libc::geteuid() } {
         0 if run::is_reachable(&program()) => &[User::Same, User::Ordinary],
         _ => &[User::Same],
     }
 }
 
-/// Saves it and brings it back, a few times, in turn as each user.
+/// Saves and restores the program once for each seed, alternating between the users.
 fn check(seeds: u32, words: &str, rounds: &str) {
     for (seed, &user) in (0..seeds).zip(users().iter().cycle()) {
         let folder = run::open_folder();
@@ -188,9 +188,10 @@ const USERFAULTFD: u32 = 323;
 const IOCTL: u32 = 16;
 const PAGEMAP_SCAN: u32 = 0xc060_6610;
 
-/// Has the kernel refuse a call, if its second argument is this one.
+/// Has the kernel refuse a system call, or only those calls of it whose second argument is
+/// `argument`.
 fn refuse(command: &mut Command, call: u32, argument: Option<u32>, error: i32) {
-    // Words of a program for the kernel: load, compare and skip, return.
+    // Instructions of a seccomp filter: load, compare and skip, return.
     let load = |at| libc::sock_filter {
         code: 0x20,
         jt: 0,

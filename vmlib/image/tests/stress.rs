@@ -1,6 +1,6 @@
-//! A computation is saved at moments that nobody chose, from outside, and goes on from each image;
-//! its result is that of a run that was left alone. `VM_STRESS_SAVES` says how many saves; 25 by
-//! default.
+//! Saves a computation by a signal at random moments, and continues it from each image. Its result
+//! must be that of a run without saves. `VM_STRESS_SAVES` is the number of saves; the default is
+//! 25.
 
 #[path = "zoo/run.rs"]
 #[allow(dead_code, reason = "each test uses its part")]
@@ -16,21 +16,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest time from a beginning to the save.
+/// The longest time from the start of a process to its save.
 const PAUSE_MAX: Duration = Duration::from_millis(40);
-/// How long an image may take.
+/// The time limit for an image.
 const IMAGE_MAX: Duration = Duration::from_secs(60);
 
-/// How the process is saved.
+/// The mode of the saves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// It ends then.
+    /// The process ends after the save.
     Exit,
-    /// It goes on until it is killed, when the image is there.
+    /// The process runs on until it is killed, when the image is there.
     Forked,
-    /// Most is saved while it computes on; then it ends.
+    /// Most of the memory is saved in pre-copy rounds; then the process ends.
     Rounds,
-    /// The same, but a copy saves the rest, and it goes on until it is killed.
+    /// Most of the memory is saved in pre-copy rounds, and a copy saves the rest. The process runs
+    /// on until it is killed.
     RoundsForked,
 }
 
@@ -56,7 +57,7 @@ fn saves() -> u32 {
     }
 }
 
-/// Numbers that differ from run to run; the moments are random anyway.
+/// A random pause. The seed is not fixed, because the moments depend on the scheduler anyway.
 fn random_pause() -> Duration {
     let random = RandomState::new().build_hasher().finish();
     PAUSE_MAX.mul_f64((random >> 11) as f64 / (1u64 << 53) as f64)
@@ -68,7 +69,8 @@ fn program(name: &str, rounds: u32) -> Command {
     command
 }
 
-/// The result of a process that ends well; `None` if it says none, as it does when it was saved.
+/// The result that a process prints. The process must succeed; `None` if it printed no result,
+/// because it was saved.
 fn result(running: Running) -> Option<String> {
     let ended = running.end();
     assert!(
@@ -94,9 +96,10 @@ struct Stress {
 }
 
 impl Stress {
-    /// Saves it a random time from now; then it has ended, or has the result.
+    /// Saves the process after a random pause. Returns the result if the process printed one;
+    /// otherwise the process has ended and its image is there.
     fn save(&mut self, mut running: Running) -> Option<String> {
-        // The moment is what is tested; nobody waits for anything here.
+        // The moment of the save is what is tested: this is no synchronisation.
         thread::sleep(random_pause());
         running.signal(vm_image::TRIGGER);
         if self.mode.ends() {
@@ -110,7 +113,8 @@ impl Stress {
             assert!(began.elapsed() < IMAGE_MAX, "no image; {}", self.error());
             thread::sleep(Duration::from_millis(1));
         }
-        // It may have said the result when the copy was made, and the copy would not say it again.
+        // The process may have printed the result before the save of the copy, and the copy would
+        // not print it again.
         running.signal(libc::SIGKILL);
         result_of(&running.end())
     }
@@ -120,24 +124,24 @@ impl Stress {
         fs::read_to_string(path).unwrap_or_else(|_| "and no reason".to_owned())
     }
 
-    /// From the beginning to the result, with saves between.
+    /// Runs the computation from its start to its result, with saves in between.
     fn once(&mut self, mut command: Command, wanted: u32) {
         let mut running = start(&mut command, User::Same);
         assert_eq!(running.line().as_deref(), Some("ready\n"));
         loop {
             if self.saves == wanted {
-                // The last one is left alone.
+                // The last process is not saved.
                 let found = result(running).expect("a result");
                 return assert_eq!(found, self.expected);
             }
             if let Some(found) = self.save(running) {
-                // It was done before it was saved; or it was saved, and had little left to do.
+                // The process printed the result before it was saved, or after a save near its end.
                 assert!(
                     !self.image.with_extension("error").exists(),
                     "{}",
                     self.error()
                 );
-                // There may be none.
+                // The image may not exist.
                 let _ = fs::remove_file(&self.image);
                 return assert_eq!(found, self.expected, "after {} saves", self.saves);
             }
@@ -148,14 +152,15 @@ impl Stress {
     }
 }
 
-/// Moves the image, so that the next one can be told from it.
+/// Renames the image, so that the next image can be told from it.
 fn next_name(image: &Path) -> PathBuf {
     let taken = image.with_extension("taken");
     fs::rename(image, &taken).expect("the image is there");
     taken
 }
 
-/// The signal may come at any moment from now on, even before there is a handler: it waits.
+/// A command that restores an image with the signal blocked: the signal may come before the handler
+/// is there, and stays pending.
 fn resume(image: &Path) -> Command {
     use std::os::unix::process::CommandExt as _;
     let mut command = run::restore(image);
@@ -172,7 +177,7 @@ fn resume(image: &Path) -> Command {
     command
 }
 
-/// Runs it as often as it takes for all the saves.
+/// Repeats the computation until it was saved often enough.
 fn check(name: &str, rounds: u32, mode: Mode) {
     let folder = run::open_folder();
     let left_alone = result(start(&mut program(name, rounds), User::Same));

@@ -1,4 +1,4 @@
-//! Whatever comes, reading neither panics nor takes more memory than the limits say.
+//! Arbitrary input: a reader neither panics nor uses more memory than the limits allow.
 
 use proptest::prelude::*;
 use vm_image::{
@@ -11,12 +11,12 @@ use crate::{
     memory::peak_of,
 };
 
-/// Changes of an image: bytes here and there, and what is cut out.
+/// Changes of an image: single bytes, and ranges that are cut out.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)
 }
 
-/// Numbers that lie at the edges.
+/// Numbers at the edges of their ranges.
 fn edge() -> impl Strategy<Value = u64> {
     prop_oneof![
         any::<u64>(),
@@ -29,7 +29,7 @@ fn edge() -> impl Strategy<Value = u64> {
     ]
 }
 
-/// Reads in all ways. Panics are what the tests look for.
+/// Reads an image in all ways, to find panics.
 fn try_all(bytes: &[u8]) {
     let ((), peak) = peak_of(|| {
         if let Ok(summary) = Summary::read(bytes) {
@@ -89,7 +89,7 @@ proptest! {
     #[test]
     fn any_number_in_any_record_is_survived(at in any::<prop::sample::Index>(), value in edge()) {
         let mut bytes = Made::small().write(Codec::Plain);
-        // The records are before the pages.
+        // The records come before the pages.
         let at = at.index(2000) & !7;
         bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
         reseal(&mut bytes);

@@ -1,4 +1,4 @@
-//! Images that were cut, changed on the way, or written by others.
+//! Images that were cut, damaged, or written by other programs.
 
 use std::io::{self, Read};
 
@@ -80,7 +80,7 @@ fn every_flipped_bit_of_a_plain_image_is_an_error() {
     }
 }
 
-/// Two LZ4 blocks may decode to the same: the checksum guards the content, not its spelling.
+/// Two LZ4 blocks may decode to the same content; the checksum covers the content, not the block.
 #[test]
 fn every_flipped_bit_of_a_compressed_image_is_an_error_or_changes_no_content() {
     let mut bytes = Made::small().write(Codec::Lz4);
@@ -211,18 +211,18 @@ fn errors_say_where_what_and_what_to_do() {
             pages.start + Section::LEN
         )
     );
-    // The heads alone are good.
+    // The first sections are undamaged.
     Summary::read_heads(&bytes[..]).unwrap();
 }
 
-/// Reads without keeping anything.
+/// Reads an image without keeping its content.
 fn verify(bytes: &[u8]) -> Result<(), ImageError> {
     let mut image = ImageReader::new(bytes)?;
     while image.next_section()?.is_some() {}
     Ok(())
 }
 
-/// Where the sections are.
+/// The positions of the sections.
 fn spans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let (mut all, mut at) = (Vec::new(), Prefix::LEN);
     while let Some(head) = Section::from_prefix(&bytes[at..]) {

@@ -1,4 +1,4 @@
-//! What is told of files that are not what they were at the save.
+//! Problems with files that have changed since the save.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -10,7 +10,7 @@ use vm_image::{
 
 use crate::made::{CODE, Made, PAGE};
 
-/// A process in `dir` that had one file open there, with this content.
+/// An image of a process in `dir` that had one file open there, with this content.
 fn with_file(dir: &Path, content: &[u8], flags: i32) -> Made {
     let mut made = Made::small();
     let file = dir.join("data");
@@ -46,7 +46,7 @@ fn problems_if(made: &Made, roll_back: bool) -> Vec<FileProblem> {
     check_files(image.heads().unwrap(), roll_back, &[])
 }
 
-/// The only problem, as people see it, without the folder.
+/// The text of the only problem, without the folder.
 fn problem(made: &Made, dir: &Path) -> String {
     let found = problems(made);
     assert_eq!(found.len(), 1, "{found:?}");
@@ -66,7 +66,7 @@ fn files_that_are_as_they_were_are_no_problem() {
             assert!(problems(&made).is_empty(), "{} bytes", content.len());
         }
     }
-    // A flag that made the file must not empty it now.
+    // A flag that truncated the file at its first opening must not truncate it now.
     let made = with_file(dir.path(), b"short", libc::O_WRONLY | libc::O_TRUNC);
     assert!(problems(&made).is_empty());
     assert_eq!(fs::read(dir.path().join("data")).unwrap(), b"short");
@@ -112,7 +112,7 @@ fn a_file_may_have_grown_where_the_process_writes_it() {
         let grown = [content, b" and more"].concat();
         fs::write(&file, &grown).unwrap();
         assert!(problems(&made).is_empty());
-        // A second descriptor of it may only read.
+        // The process may only read through the second descriptor.
         made.files.push(FileRecord {
             fd: 5,
             original: 5,
@@ -129,7 +129,7 @@ fn a_file_may_have_grown_where_the_process_writes_it() {
     let mut made = with_file(dir.path(), b"as it was", libc::O_RDWR);
     fs::write(&file, "As it was and more").unwrap();
     assert!(matches!(problems(&made)[..], [FileProblem::Content { .. }]));
-    // What it held is not known.
+    // The content at the save is not known.
     (made.files[0].check, made.files[0].checked) = (0, 0);
     assert!(matches!(problems(&made)[..], [FileProblem::Size { .. }]));
 }
@@ -142,7 +142,7 @@ fn a_file_that_is_carried_may_be_missing_but_not_altered() {
     let mut made = with_file(&folder, b"short", libc::O_RDONLY);
     made.facts.dir = made.names.add("/");
     made.files[0].carried = 1;
-    // Opened once more, and carried once.
+    // The file was opened once more, and is carried once.
     made.files.push(FileRecord {
         fd: 5,
         original: 5,
@@ -236,7 +236,7 @@ fn rights_that_are_missing_are_told() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
     let found = problems(&made);
     if rustix::process::geteuid().is_root() {
-        // Nobody keeps root from writing.
+        // Root may write everywhere.
         assert!(found.is_empty());
         return;
     }

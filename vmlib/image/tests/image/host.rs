@@ -1,4 +1,4 @@
-//! What is in the way on another host.
+//! Obstacles to a restore on another host.
 
 use vm_image::{
     format::{Facts, Prefix, X86_64},
@@ -11,7 +11,7 @@ use crate::made::Made;
 fn this_host_is_described_as_it_is() {
     let here = Host::here();
     assert_eq!(here.machine, X86_64);
-    // Every processor of this architecture has these.
+    // Every processor of this architecture has this feature.
     assert_ne!(here.cpu.leaf_1_edx & (1 << 26), 0);
     assert!(here.page_size >= 4096 && here.page_size.is_power_of_two());
     assert!(!here.kernel.is_empty());
@@ -35,7 +35,7 @@ fn each_lost_feature_is_named_and_what_no_program_sees_is_not() {
     (here.machine, here.page_size) = (X86_64, 4096);
     here.cpu = Default::default();
     let mut facts = Made::small().facts;
-    // Of leaf 1: SSE 4.2, AVX; virtualisation, OSXSAVE, a hypervisor are no features.
+    // Leaf 1: SSE 4.2 and AVX are features; virtualisation, OSXSAVE and the hypervisor bit are not.
     facts.cpu.leaf_1_ecx = 1 << 20 | 1 << 28 | 1 << 5 | 1 << 27 | 1 << 31;
     facts.cpu.leaf_7_ebx = 1 << 5 | 1 << 16 | 1 << 22;
     facts.cpu.leaf_7_1_eax = 1 << 4;

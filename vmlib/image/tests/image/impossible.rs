@@ -1,4 +1,4 @@
-//! Images whose checksums hold, but which no process could have left.
+//! Images whose checksums are right, but which no save can have written.
 
 use vm_image::{
     format::{
@@ -10,7 +10,7 @@ use vm_image::{
 
 use crate::made::{CODE, Made, PAGE, STACK, read, reseal};
 
-/// What is wrong with the small image after a change to its records.
+/// The contradiction that a change of records causes in the small image.
 fn wrong(change: impl FnOnce(&mut Made)) -> Impossible {
     let mut made = Made::small();
     change(&mut made);
@@ -24,7 +24,7 @@ fn reason(image: &[u8]) -> Impossible {
     }
 }
 
-/// What is wrong with the small image after a change to the head of its first section.
+/// The contradiction that a change of the first section's head causes in the small image.
 fn wrong_head(offset: usize, bytes: &[u8]) -> Impossible {
     let mut image = Made::small().write(Codec::Plain);
     let at = Prefix::LEN + offset;
@@ -122,7 +122,7 @@ fn what_is_carried_is_a_regular_file_and_one_without_a_name_is_carried() {
         made.files[2].original = 4;
         made.files[2].mode = made.files[1].mode;
     };
-    // Opened twice, carried once; and another one is not carried.
+    // A file that is open twice is carried once; another file is not carried.
     let mut made = Made::small();
     unnamed(&mut made);
     assert!(read(&made.write(Codec::Plain)[..]).is_ok());
@@ -371,7 +371,7 @@ fn a_compressed_section_cannot_hold_what_no_block_of_its_length_holds() {
         raw,
     };
     assert_eq!(reason(&head(raw, &vec![0; stored as usize + 1])), lengths);
-    // A block that ends early, though its lengths could be.
+    // A block that decodes to fewer bytes than its head says, within the limits of LZ4.
     let short = lz4_flex::block::compress(&[7; Facts::LEN - 1]);
     for payload in [&short[..], &vec![0; stored as usize]] {
         let error = read(&head(raw, payload)[..]).unwrap_err();

@@ -1,4 +1,4 @@
-//! Images made from records, and their repair after bytes were changed.
+//! Images made from records, with correct checksums after their bytes were changed.
 
 use std::io::{self, Read};
 
@@ -15,7 +15,7 @@ pub const PAGE: u32 = 4096;
 pub const CODE: u64 = 0x40_0000;
 pub const STACK: u64 = 0x7ffd_0000_0000;
 
-/// The parts of an image, to be changed before they are written.
+/// The parts of an image, to be changed before the image is written.
 pub struct Made {
     pub facts: Facts,
     pub names: Names,
@@ -28,7 +28,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// A small process that could have been.
+    /// The image of a small process.
     pub fn small() -> Self {
         let mut names = Names::new();
         let mut facts = Facts::from_prefix(&[0; Facts::LEN]).unwrap();
@@ -123,8 +123,9 @@ pub fn read(source: impl Read) -> Result<Sections, ImageError> {
     Ok(all)
 }
 
-/// Puts right all checksums, numbers and totals that can be found, so that the checks behind
-/// those of the checksums are reached. The prefix keeps its version and machine.
+/// Corrects all checksums, numbers and totals of a changed image as far as its sections can be
+/// found, so that the tests reach the checks behind those of the checksums. Version and machine
+/// stay as they are.
 pub fn reseal(image: &mut [u8]) {
     fn put(image: &mut [u8], at: usize, record: &impl Plain) {
         let bytes = record.bytes();
@@ -173,7 +174,7 @@ pub fn reseal(image: &mut [u8]) {
     }
 }
 
-/// Gives its bytes in pieces of changing length, and is interrupted now and then.
+/// A source that returns pieces of changing length, and reports interruptions.
 pub struct Short<'a> {
     pub bytes: &'a [u8],
     pub turn: usize,

@@ -1,4 +1,4 @@
-//! Images made from records, read back, cut, flipped, and made to lie.
+//! Images made from records: read, cut, damaged, and with contradictions.
 
 mod arbitrary;
 mod damage;

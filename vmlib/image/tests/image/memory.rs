@@ -1,5 +1,5 @@
-//! Counts the memory that a thread takes. `unsafe` is what an allocator consists of; it passes
-//! everything on to the system's.
+//! Measures the memory that a thread allocates. `unsafe` is needed to define an allocator, which
+//! passes every call on to the system's.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -26,7 +26,7 @@ fn count(bytes: isize) {
     PEAK.set(PEAK.get().max(held));
 }
 
-// SAFETY: the system's allocator does the work; counting touches no memory but two cells.
+// SAFETY: the system's allocator does the work; counting accesses only two thread-local cells.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that this thread took at most while it did this, beyond those that it had.
+/// The most bytes that this thread allocated during `work`, beyond those that it had before.
 pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     PEAK.set(before);

@@ -1,4 +1,4 @@
-//! `docs/image-format.md` and `docs/checkpoint.md` say what the code says.
+//! Compares `docs/image-format.md` and `docs/checkpoint.md` with the code.
 
 use std::{fs, mem::offset_of, path::Path};
 
@@ -11,7 +11,7 @@ use vm_image::{
 
 const PAGE: &str = include_str!("../../../../docs/image-format.md");
 
-/// The cells of the rows of the table whose last column has this title.
+/// The cells of the table whose last column has this title.
 fn table(title: &str) -> Vec<Vec<&'static str>> {
     let ends = format!("| {title} |");
     let mut tables = PAGE.split("\n\n").filter(|part| {
@@ -26,7 +26,8 @@ fn table(title: &str) -> Vec<Vec<&'static str>> {
     table.lines().skip(2).map(cells).collect()
 }
 
-/// Compares the fields of a record with its table; together they are all of its bytes.
+/// Compares the fields of a record with its table. Together the fields cover all bytes of the
+/// record.
 fn compare(record: &str, len: usize, fields: &[(&str, usize)]) {
     let mut end = 0;
     let rows = table(&format!("field of {record}"));
@@ -128,7 +129,7 @@ fn the_examples_of_the_checksum_are_right() {
     assert!(PAGE.contains(&format!("`mixed(7, 3)` is `{:#018x}`", mixed(7, 3))));
 }
 
-/// All sources below a folder, as one text in which each place to fill in is `{}`.
+/// All sources below a folder as one text, in which each placeholder of a format is `{}`.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).unwrap() {

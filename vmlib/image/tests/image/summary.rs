@@ -1,4 +1,4 @@
-//! What an image is about.
+//! Summaries of images.
 
 use std::io::Cursor;
 
@@ -178,7 +178,7 @@ fn what_a_host_needs_is_named() {
     let mut image = ImageReader::new(&bytes[..]).unwrap();
     let needs = Needs::of(&Prefix::new(X86_64, 4096), image.read_heads().unwrap());
     assert_eq!((needs.user, needs.group, needs.any_user), (1000, 100, true));
-    // Not what the image has.
+    // Without the files that the image carries.
     assert_eq!(needs.files, ["/proc/self/stat", "/home/\u{e4}\u{f6}"]);
     assert_eq!(needs.program[0], "/usr/bin/dream");
     assert_eq!(needs.features, ["sse4.2", "clzero"]);

@@ -1,5 +1,5 @@
-//! Saves that fail halfway: the process hears why, runs on, and can be saved again; what was written
-//! is not taken for an image.
+//! Saves that fail halfway: the process gets the reason, runs on, and can be saved again. The bytes
+//! that were written are not a whole image.
 
 use crate::{Saver, make_pipe, verify};
 use std::{
@@ -16,12 +16,13 @@ use vm_image::{
     inspect::Summary,
 };
 
-/// Ways to save.
+/// The modes of a save.
 const WAYS: [&str; 3] = ["", "forked", "rounds"];
-/// So much of an image is read before its reader goes: more than the heads, less than the memory.
+/// The number of bytes that a reader reads before it closes: more than the first sections, less
+/// than the memory.
 const READ: usize = 3 << 20;
 
-/// The process is as it was, and can be saved and brought back.
+/// Asserts that the process is unchanged, and can be saved and restored.
 fn assert_unharmed(saver: &mut Saver, folder: &Path) {
     assert_eq!(saver.ask("look"), "well");
     let image = folder.join("good");
@@ -32,7 +33,8 @@ fn assert_unharmed(saver: &mut Saver, folder: &Path) {
     assert_eq!(back.ask("look"), "well");
 }
 
-/// Two write at once into a file, so that what lacks need not be its end.
+/// Asserts that a file is not a whole image. Two workers write a file at once, so missing bytes may
+/// be anywhere.
 fn assert_no_image(image: &Path) {
     match verify(image) {
         Err(ImageError::Truncated { .. } | ImageError::Damaged { .. }) => {}
@@ -40,11 +42,11 @@ fn assert_no_image(image: &Path) {
     }
 }
 
-/// A file system of 8 MiB, which goes with this.
+/// A file system of 8 MiB, which is unmounted when the value is dropped.
 pub struct Small(pub PathBuf);
 
 impl Small {
-    /// `None` where this user may make none.
+    /// `None` if this user may not mount.
     pub fn mount(folder: &Path) -> Option<Self> {
         let path = CString::new(folder.as_os_str().as_bytes()).expect("a path");
         let kind = c"tmpfs".as_ptr();
@@ -82,7 +84,7 @@ fn a_disk_that_is_full() {
     assert!(saver.end().status.success());
 }
 
-/// Nothing can be written at all.
+/// No byte can be written.
 #[test]
 fn a_device_that_is_full() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -94,7 +96,7 @@ fn a_device_that_is_full() {
     assert_unharmed(&mut saver, folder.path());
 }
 
-/// The system tells a program so by a signal that ends it; that is not for this one.
+/// The kernel also sends a signal for this error, which must not reach the program.
 #[test]
 fn files_that_may_grow_no_more() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -111,7 +113,7 @@ fn files_that_may_grow_no_more() {
     assert!(saver.end().status.success());
 }
 
-/// As if the hardware had lost a page.
+/// Simulates a page that the hardware has lost.
 #[test]
 fn memory_that_cannot_be_read() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -139,7 +141,7 @@ fn memory_that_cannot_be_read() {
     assert!(saver.end().status.success());
 }
 
-/// Reads the beginning of an image, and goes away.
+/// Starts a reader that reads the beginning of an image, and then closes the pipe or socket.
 fn leave<R: Read + Send + 'static>(
     open: impl FnOnce() -> R + Send + 'static,
 ) -> JoinHandle<Vec<u8>> {
@@ -195,7 +197,7 @@ fn a_socket_whose_reader_goes() {
     assert!(saver.end().status.success());
 }
 
-/// An image that was cut off is refused by the restorer, too.
+/// The restorer, too, refuses an image that was cut off.
 #[test]
 fn what_was_written_of_an_image_brings_nothing_back() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -215,7 +217,7 @@ fn what_was_written_of_an_image_brings_nothing_back() {
     assert!(ended.errors.contains("it ends too early"), "{ended:?}");
 }
 
-/// Where heads of memory are in an image, each behind other memory.
+/// The positions of sections of pages that follow another section of pages.
 fn heads(image: &Path) -> Vec<u64> {
     let mut reader = ImageReader::new(File::open(image).expect("an image")).expect("an image");
     let (mut heads, mut behind_memory) = (Vec::new(), false);
@@ -231,8 +233,8 @@ fn heads(image: &Path) -> Vec<u64> {
     }
 }
 
-/// Two read at once from a file: while one sees that there is no good head the other still reads what
-/// is before it, and goes for that head then.
+/// Two workers read a file at once. One finds a bad head while the other still reads the memory
+/// before that head, and then waits for the lock of the first.
 #[test]
 fn nobody_who_brings_it_back_waits_for_one_who_saw_that_it_is_broken() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! Files that a process has open: compared where it is brought back, and carried in the image.
+//! Open files of a process: compared at the restore, and carried in the image.
 
 use crate::{
     Saver, make_pipe,
@@ -14,7 +14,7 @@ use std::{
 };
 use vm_image::CANNOT_GO_ON;
 
-/// A folder with a file, and a process that has it open.
+/// A folder with a file, and a process that has the file open.
 fn begin(content: &[u8]) -> (tempfile::TempDir, PathBuf, PathBuf, Saver) {
     let folder = tempfile::tempdir().expect("a folder");
     let inside = folder.path().join("inside");
@@ -25,7 +25,7 @@ fn begin(content: &[u8]) -> (tempfile::TempDir, PathBuf, PathBuf, Saver) {
     (folder, file, image, saver)
 }
 
-/// The process cannot go on, for this reason.
+/// Asserts that the process cannot resume, for this reason.
 fn assert_refused(image: &Path, why: &str) {
     let ended = Saver::restore(image).end();
     assert_eq!(ended.status.code(), Some(CANNOT_GO_ON), "{ended:?}");
@@ -89,7 +89,7 @@ fn a_carried_file_is_made_where_it_is_missing_and_never_overwritten() {
                 .any(|file| file.fd == 3 && file.carried)
         );
         assert_eq!(saver.ask("append ,andmore"), "done");
-        // There, and only grown.
+        // The file exists and has only grown.
         assert_reads(&image, "as it was,andmore");
         fs::write(&file, "Another").expect("it can be written");
         assert_refused(&image, "or remove it and it is made of the image");
@@ -103,7 +103,8 @@ fn a_carried_file_is_made_where_it_is_missing_and_never_overwritten() {
     }
 }
 
-/// The log that a process left behind when it went elsewhere, from where it comes back.
+/// A log that the process left behind when it moved to another host, and finds again when it moves
+/// back.
 #[test]
 fn a_carried_log_that_is_behind_gets_the_rest() {
     for before in ["one,", "", "one,two,"] {
@@ -120,7 +121,7 @@ fn a_carried_log_that_is_behind_gets_the_rest() {
     }
 }
 
-/// Another host has the user's files in another folder.
+/// The other host has the user's files in another folder.
 #[test]
 fn files_below_a_folder_are_looked_for_below_another_one() {
     let (folder, file, image, mut saver) = begin(b"one,");
@@ -138,7 +139,7 @@ fn files_below_a_folder_are_looked_for_below_another_one() {
         fs::read(other.join("data")).expect("it was made"),
         b"one,there"
     );
-    // A name that only begins like the folder is another one.
+    // A name that only begins like the folder is not below it.
     let words = format!(
         "carry folders={}:{}",
         folder.path().join("insi").display(),
@@ -150,7 +151,7 @@ fn files_below_a_folder_are_looked_for_below_another_one() {
     assert_eq!(back.ask("read"), "one,here");
 }
 
-/// By descriptor, as long as there is room.
+/// Files are carried in the order of descriptors, as long as they fit.
 #[test]
 fn of_some_bytes_as_many_files_are_carried_as_fit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -208,7 +209,7 @@ fn what_is_missing_is_named_with_what_to_do() {
     assert_refused(&image, &format!("its working directory {inside} {missing}"));
 }
 
-/// What has no name any more can only be carried, and comes first.
+/// A deleted file cannot be restored otherwise, so it comes first.
 #[test]
 fn a_deleted_file_has_to_fit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -230,8 +231,7 @@ fn a_deleted_file_has_to_fit() {
     assert_eq!(Saver::restore(&image).heard(), "back");
 }
 
-/// While the image is written, another process writes into the file that is carried: behind what it
-/// held is no harm.
+/// Another process writes into the carried file while the image is written. Growth is harmless.
 #[test]
 fn a_file_that_only_grows_meanwhile_is_carried_as_long_as_it_was() {
     let content = vec![b'.'; 8 << 20];
@@ -243,7 +243,7 @@ fn a_file_that_only_grows_meanwhile_is_carried_as_long_as_it_was() {
         let reader = thread::spawn(move || {
             let mut pipe = fs::File::open(from).expect("a pipe");
             let mut bytes = vec![0; 3 << 20];
-            // In the midst of that file's content.
+            // In the middle of the file's content.
             pipe.read_exact(&mut bytes).expect("an image comes");
             let mut options = fs::OpenOptions::new();
             let mut other = options
@@ -270,7 +270,7 @@ fn a_file_that_only_grows_meanwhile_is_carried_as_long_as_it_was() {
     }
 }
 
-/// Over a pipe nothing can be read twice; compressed or not.
+/// Through a pipe, with and without compression.
 #[test]
 fn carried_files_come_over_a_pipe_too() {
     for words in ["carry", "carry compress"] {
@@ -285,7 +285,7 @@ fn carried_files_come_over_a_pipe_too() {
         let pipe = cat.stdout.take().expect("a pipe");
         let back = start_with(command.args(["restore", name]), User::Same, pipe.into());
         let ended = back.end();
-        // It reads on behind the image, and there is nothing.
+        // The restored process reads behind the image, and finds the end.
         assert!(ended.is_well("back"), "{ended:?}");
         assert!(cat.wait().expect("it ends").success());
     }

@@ -1,5 +1,4 @@
-//! A process that is told when to save itself: what becomes of the files that it has open, and of a
-//! save that fails halfway.
+//! Tests with a process that saves itself on command: its open files, and saves that fail halfway.
 
 mod broken;
 mod files;
@@ -18,13 +17,13 @@ use std::{
 };
 use vm_image::{format::ImageError, inspect::Summary};
 
-/// A pipe with a name.
+/// Makes a named pipe.
 fn make_pipe(path: &Path) {
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, path, kind, rustix::fs::Mode::RWXU, 0).expect("a pipe");
 }
 
-/// A process that waits for what it is told.
+/// A process that executes the commands it reads.
 struct Saver(Running);
 
 impl Saver {
@@ -38,7 +37,7 @@ impl Saver {
         Saver(start_with(command, User::Same, Stdio::piped()))
     }
 
-    /// Brings one back.
+    /// Restores the process of an image.
     fn restore(image: &Path) -> Self {
         Saver::of(
             Command::new(run::example("saver"))
@@ -47,13 +46,13 @@ impl Saver {
         )
     }
 
-    /// Brings one back, and its files with it.
+    /// Restores the process of an image, and rolls back its files.
     fn roll_back(image: &Path) -> Self {
         let mut command = Command::new(run::example("saver"));
         Saver::of(command.arg("restore").arg(image).arg("roll-back"))
     }
 
-    /// Tells it something, and returns its answer.
+    /// Sends a command, and returns the reply.
     fn ask(&mut self, line: &str) -> String {
         self.0.say(line);
         self.heard()
@@ -68,13 +67,13 @@ impl Saver {
         self.ask(&format!("save {} {words}", image.display()))
     }
 
-    /// It ends when it is told no more.
+    /// Closes the input of the process, and waits for its end.
     fn end(self) -> Ended {
         self.0.end()
     }
 }
 
-/// Whether an image is whole.
+/// The summary of an image, if the image is whole.
 fn verify(image: &Path) -> Result<Summary, ImageError> {
     Summary::read(File::open(image).expect("an image"))
 }

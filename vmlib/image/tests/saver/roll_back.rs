@@ -1,4 +1,4 @@
-//! Files that a process can write, rolled back to what they were when it was saved.
+//! Files that a process can write, rolled back to their content at the save.
 
 use crate::{Saver, broken::Small, run, verify};
 use std::{
@@ -9,7 +9,7 @@ use std::{
 };
 use vm_image::CANNOT_GO_ON;
 
-/// A folder, and a process that has opened files there as `saver` says: `write=a`, `read=b`, `c`.
+/// A folder, and a process with open files there, given as for `saver`: `write=a`, `read=b`, `c`.
 struct Case {
     folder: tempfile::TempDir,
     saver: Saver,
@@ -68,7 +68,7 @@ impl Case {
     }
 }
 
-/// More than is compared at once, and nothing that repeats.
+/// Content without repetition that is longer than one comparison.
 fn long(seed: u32) -> Vec<u8> {
     let word = |at: u32| (at ^ seed).wrapping_mul(0x9e37_79b9).to_le_bytes();
     (0..300_000u32).flat_map(word).collect()
@@ -125,7 +125,7 @@ fn a_file_that_was_written_anew_cut_or_removed_is_what_it_was() {
     }
 }
 
-/// What others have open or have given another name stays one file.
+/// The file stays the same file for other processes and under other names.
 #[test]
 fn a_file_is_rolled_back_in_its_place() {
     let mut case = Case::new(&[("write=state", b"as it was")]);
@@ -170,7 +170,7 @@ fn holes_stay_holes() {
     assert!(blocks * 512 < LEN / 4, "{blocks} blocks");
 }
 
-/// All is looked at first.
+/// All files are compared before the first one is changed.
 #[test]
 fn what_is_refused_has_changed_nothing() {
     let mut case = Case::new(&[
@@ -208,7 +208,7 @@ fn what_is_refused_has_changed_nothing() {
     unchanged(&case);
     fs::remove_dir(case.path("large")).expect("it is there");
     case.write("large", b"twenty bytes or more");
-    // What is only read is nobody's to change.
+    // A file that the process only reads is not rolled back.
     case.write("input", b"for reading, longer");
     case.assert_refused("input has changed: 19 bytes in place of 11; put back what it was");
     unchanged(&case);
@@ -273,7 +273,7 @@ fn a_file_that_somebody_else_has_locked_is_found_before_anything_is_changed() {
     assert!(matches!(taken, Err(fs::TryLockError::WouldBlock)));
 }
 
-/// As by a power cut, half of it is done.
+/// The disk gets full in the middle of a rollback, as if the power had failed.
 #[test]
 fn what_was_interrupted_is_made_whole_the_next_time() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -292,7 +292,7 @@ fn what_was_interrupted_is_made_whole_the_next_time() {
     assert_eq!(saver.save(&image, "carry"), "saved");
     assert!(saver.end().status.success());
     fs::write(&state, &long(2)[..600_000]).expect("there is room");
-    // Until the disk is full.
+    // Fills the disk.
     fs::write(&filler, vec![0; 100 << 20]).expect_err("there is no room");
     let ended = Saver::roll_back(&image).end();
     assert_eq!(ended.status.code(), Some(CANNOT_GO_ON), "{ended:?}");
@@ -304,7 +304,7 @@ fn what_was_interrupted_is_made_whole_the_next_time() {
     assert!(fs::read(&state).expect("it is there") == content);
 }
 
-/// Two tasks that have the same files open do this at the same time.
+/// Two tasks that have the same files open roll them back at the same time.
 #[test]
 fn processes_that_roll_the_same_files_back_at_once_do_no_harm() {
     let content = long(1);
@@ -318,7 +318,7 @@ fn processes_that_roll_the_same_files_back_at_once_do_no_harm() {
     for _ in 0..5 {
         case.write("log", b"one,two,");
         case.write("state", &long(2));
-        // It may not be there any more.
+        // The file may not exist any more.
         let _ = fs::remove_file(case.path("gone"));
         let mut all = [(); 4].map(|()| Saver::roll_back(&case.image()));
         for back in &mut all {
@@ -330,7 +330,7 @@ fn processes_that_roll_the_same_files_back_at_once_do_no_harm() {
     }
 }
 
-/// A descriptor for each way, and one file: the image has it once.
+/// Two descriptors, one for reading and one for writing, of one file, which the image carries once.
 #[test]
 fn a_file_that_is_open_twice_is_rolled_back_for_both() {
     let mut case = Case::new(&[("read=state", b"as it was"), ("write=state", b"as it was")]);
@@ -346,7 +346,7 @@ fn a_file_that_is_open_twice_is_rolled_back_for_both() {
     second(&case);
 }
 
-/// A folder that is not there: nothing can be made in it.
+/// A folder that does not exist: no file can be made in it.
 #[test]
 fn a_missing_folder_is_found_before_anything_is_changed() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,5 @@
-//! What a copy of the process writes while the process goes on, and gives back.
+//! Zeros in images, and memory that a copy of the process writes and gives back while the process
+//! runs.
 
 use crate::{Saver, make_pipe, verify};
 use std::{
@@ -7,13 +8,13 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-/// Bytes of its memory that are no zeros, and of those that are.
+/// Memory of the program with and without content. Bytes.
 const FILLED: u64 = 32 << 20;
 const ZEROS: u64 = 32 << 20;
-/// The program, its libraries and tables.
+/// The limit of all other memory: the program, its libraries and tables. Bytes.
 const REST: u64 = 16 << 20;
 
-/// It has what the process had at the save.
+/// Asserts that the image has the memory of the process at the save.
 fn assert_good(image: &Path) {
     let summary = verify(image).expect("it is whole");
     let saved = summary.pages.expect("all was read").saved_bytes;
@@ -24,7 +25,7 @@ fn assert_good(image: &Path) {
     assert_eq!(back.ask("look"), "well");
 }
 
-/// Reads what one save writes into a pipe.
+/// Starts to read one image from a pipe.
 fn reading(pipe: &Path) -> JoinHandle<Vec<u8>> {
     let pipe = PathBuf::from(pipe);
     thread::spawn(move || fs::read(pipe).expect("it can be read"))
@@ -49,7 +50,7 @@ fn zeros_are_not_written_and_are_there_again() {
     assert_eq!(saver.ask("look"), "well");
 }
 
-/// Beside the stack of another thread, too.
+/// Holds also for memory beside the stack of another thread.
 #[test]
 fn a_copy_does_not_share_zeros_with_the_process() {
     let folder = tempfile::tempdir().expect("a folder");

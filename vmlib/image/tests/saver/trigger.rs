@@ -1,4 +1,4 @@
-//! Saves that a signal from outside asks for.
+//! Saves that a signal from another process requests.
 
 use crate::{Saver, run};
 use std::{
@@ -10,7 +10,7 @@ use std::{
 };
 use vm_image::TRIGGER;
 
-/// How long anything may take that is waited for.
+/// The time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn start(image: &Path, mode: &str, file: Option<&Path>) -> Saver {
@@ -32,7 +32,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The names of a folder's files.
+/// The names of the files in a folder, sorted.
 fn names(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("a folder");
     let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -41,7 +41,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Children of one shell have one environment.
+/// The children of one shell have the same environment, and so the same file name.
 #[test]
 fn two_processes_with_one_file_never_mix_in_it() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -49,15 +49,15 @@ fn two_processes_with_one_file_never_mix_in_it() {
     let mut savers = [start(&image, "", None), start(&image, "", None)];
     for _ in 0..5 {
         savers.iter().for_each(|saver| saver.0.signal(TRIGGER));
-        // A process that answers has left its handler.
+        // A process that replies has left the signal handler.
         for saver in &mut savers {
             assert_eq!(saver.ask("look"), "well");
         }
-        // The file of a save is gone when the image has its name.
+        // The part file disappears when the image gets its name.
         until("both are saved", || names(folder.path()) == ["image"]);
         crate::verify(&image).expect("it is whole");
     }
-    // Or each has one of its own.
+    // With a pattern, each process has a file of its own.
     let pattern = folder.path().join("of-%p");
     let savers = [start(&pattern, "", None), start(&pattern, "", None)];
     savers.iter().for_each(|saver| saver.0.signal(TRIGGER));
@@ -68,7 +68,7 @@ fn two_processes_with_one_file_never_mix_in_it() {
     }
 }
 
-/// Whoever may write to the folder puts links where the files of a save might be.
+/// Another user with access to the folder has put links at the names of the files.
 #[test]
 fn no_link_is_followed() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -102,7 +102,7 @@ fn a_signal_saves_the_content_of_files_where_that_is_asked_for() {
     fs::write(&file, "carried").expect("it can be written");
     let saver = start(&image, "exit,carry", Some(&file));
     saver.0.signal(TRIGGER);
-    // Only then is it told no more.
+    // The process reads its input until the image is there.
     until("it is saved", || image.exists());
     assert!(saver.end().status.success());
     fs::remove_file(&file).expect("it is there");

@@ -1,10 +1,11 @@
-//! A lock that somebody else has taken meanwhile.
+//! A lock that another process has taken since the save.
 
 use crate::run::{self, User, start};
 use rustix::fs::{FlockOperation, fcntl_lock, flock};
 use std::{fs::File, process::Command};
 
-/// Saves a program that holds locks and ends; somebody else takes one of them.
+/// Saves a program that holds locks, and ends it. Another process then takes one of the locks.
+/// Returns the error of the restore.
 fn taken(name: &str, lock: impl Fn(&File)) -> String {
     let folder = run::open_folder();
     let image = folder.path().join("image");

@@ -1,6 +1,6 @@
-//! Every program of the zoo, in every mode: saved in place and going on, saved and ended, written by
-//! a copy, saved again from where it was brought back, among busy threads, with another kernel's
-//! vdso. `examples/zoo` and `zoo` have the programs; each looks at itself.
+//! Runs every program of the zoo in every mode: the process runs on after the save or ends, a copy
+//! writes the image, the restored process is saved again, other threads are busy, the host has
+//! another kernel's vdso. The programs are in `examples/zoo` and `zoo`; each checks its own state.
 
 mod locks;
 mod modes;

@@ -1,4 +1,4 @@
-//! The ways in which each program of the zoo is saved and brought back.
+//! The modes in which each program of the zoo is saved and restored.
 
 use crate::run::{self, Ended, User, restore, start};
 use std::{
@@ -7,14 +7,14 @@ use std::{
     process::Command,
 };
 
-/// What a program wants of the tests.
+/// The kind of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It is brought back, and it goes on besides.
+    /// The program is restored while the saved process runs on.
     Copied,
-    /// It changes files when it goes on, so it ends when it was saved.
+    /// The program changes files when it runs on, so the saved process ends.
     Moved,
-    /// It looks itself that a save is refused.
+    /// The program itself tests that a save is refused.
     Refused,
 }
 
@@ -75,18 +75,18 @@ const MODES: [Mode; 7] = [
 
 /// A program of the zoo.
 pub struct Program {
-    /// What it says when all is well.
+    /// The name that the program prints on success.
     pub name: &'static str,
-    /// What is started.
+    /// The file of the program.
     pub path: PathBuf,
-    /// With which arguments.
+    /// The arguments of the program.
     pub arguments: Vec<OsString>,
-    /// What it wants of the tests.
+    /// The kind of the program.
     pub kind: Kind,
 }
 
 impl Program {
-    /// One of the Rust programs.
+    /// A Rust program of the zoo.
     pub fn of_zoo(name: &'static str, kind: Kind) -> Self {
         Program {
             name,
@@ -96,9 +96,9 @@ impl Program {
         }
     }
 
-    /// In all modes, as an ordinary user; and as the user of the tests.
+    /// Runs the program in all modes, as an ordinary user and as the user of the tests.
     pub fn check(&self) {
-        // SAFETY: it only asks.
+        // SAFETY: the call only reads.
         let is_root = unsafe { libc::geteuid() } == 0;
         if !is_root || !run::is_reachable(&self.path) {
             if is_root {

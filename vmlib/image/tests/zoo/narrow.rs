@@ -1,4 +1,4 @@
-//! Where less is allowed than there was: limits, sandboxes, another terminal.
+//! Restores with fewer permissions than at the save: limits, sandboxes, another terminal.
 
 use crate::run::{self, User, start, start_with};
 use std::{
@@ -81,7 +81,7 @@ fn a_limit_that_is_too_low_is_named() {
             rlim_cur: limit,
             rlim_max: limit,
         };
-        // SAFETY: a system call, which concerns the new process alone.
+        // SAFETY: a system call that concerns the new process alone.
         unsafe {
             command.pre_exec(move || match libc::setrlimit(which, &both) {
                 0 => Ok(()),
@@ -100,11 +100,11 @@ fn a_limit_that_is_too_low_is_named() {
     }
 }
 
-/// A new terminal: both ends.
+/// Both ends of a new terminal.
 fn terminal() -> (File, File) {
     let (mut ours, mut theirs) = (0, 0);
     let none = std::ptr::null_mut();
-    // SAFETY: the C library writes two descriptors, which are nobody else's.
+    // SAFETY: the C library writes two descriptors, which no other code has.
     unsafe {
         let made = libc::openpty(&mut ours, &mut theirs, none, none.cast(), none.cast());
         assert_eq!(made, 0, "a terminal can be had");

@@ -1,4 +1,4 @@
-//! The zoo's programs in C and C++, which are compiled here.
+//! Programs of the zoo in C and C++, which these tests compile.
 
 use crate::{
     modes::{Kind, Program},
@@ -11,21 +11,22 @@ use std::{
     process::Command,
 };
 
-/// The sources.
+/// The folder of the sources.
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("zoo")
 }
 
-/// Compiles a source into a folder; the program finds the library where it was built.
+/// Compiles a source into a folder, linked with the library of this build.
 fn compiled(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
     let built = run::built().display().to_string();
-    // Before the folders of LD_LIBRARY_PATH, which cargo sets: an older library may be there.
+    // This path comes before the folders of LD_LIBRARY_PATH, which cargo sets, because an older
+    // library may be there.
     let search = format!("-Wl,--disable-new-dtags,-rpath,{built}");
     let library = ["-L", &built, "-lvm_image", &search];
     compiled_alone(folder, source, &[flags, &library].concat())
 }
 
-/// Likewise, without the library.
+/// Compiles a source into a folder, without the library.
 pub fn compiled_alone(folder: &Path, source: &str, flags: &[&str]) -> PathBuf {
     let (stem, kind) = source.split_once('.').expect("a source has an ending");
     let path = folder.join(stem);
@@ -151,7 +152,7 @@ fn timer_threads() {
     check("timer_threads.c", Kind::Refused, &[]);
 }
 
-/// The kernel can start the image's own program, and its loader then finds that something is missing.
+/// The kernel can execute the image's own program, but the loader then finds no library.
 #[test]
 fn a_library_that_was_removed_is_not_missed() {
     let folder = run::open_folder();
@@ -180,7 +181,7 @@ fn a_library_that_was_removed_is_not_missed() {
     assert!(ended.is_well("ok dependent"), "removed: {ended:?}");
 }
 
-/// The kernel's numbers are not part of an image.
+/// Random numbers of the kernel are not part of an image.
 #[test]
 fn two_lives_of_one_image_draw_different_numbers() {
     let folder = run::open_folder();

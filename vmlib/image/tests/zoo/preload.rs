@@ -1,4 +1,4 @@
-//! Programs in C that know nothing of the library: it is loaded before them, and saves them by a signal.
+//! C programs without a call of the library, which is preloaded and saves them on a signal.
 
 use crate::{
     native::compiled_alone,
@@ -14,7 +14,7 @@ use std::{
 };
 use vm_image::TRIGGER;
 
-/// How long an image may take.
+/// The time limit for an image.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn preloaded(program: &Path, image: &Path) -> Command {
@@ -25,7 +25,7 @@ fn preloaded(program: &Path, image: &Path) -> Command {
     command
 }
 
-/// Saves it, takes the image away from its place, and ends it.
+/// Saves a process, renames its image, and ends the process.
 fn saved(running: Running, image: &Path) -> PathBuf {
     running.signal(TRIGGER);
     let began = Instant::now();
@@ -49,7 +49,7 @@ fn a_malloc_that_may_not_be_called_before_main() {
     let mut running = start_with(&mut command, User::Same, Stdio::piped());
     assert_eq!(running.line().as_deref(), Some("ready\n"));
     let image = saved(running, &image);
-    // The library is loaded before the program once more.
+    // The library is preloaded once more for the restore.
     let mut back = start_with(&mut restore(&image), User::Same, Stdio::piped());
     back.say("on");
     assert_eq!(back.line().as_deref(), Some("on\n"));
@@ -57,7 +57,7 @@ fn a_malloc_that_may_not_be_called_before_main() {
     assert!(ended.is_well("on\nend"), "{ended:?}");
 }
 
-/// Each thread goes on, whatever it did when it was saved.
+/// Checks that each thread resumes, whatever it did when it was saved.
 fn check_loader(threads: usize) {
     const SAVES: usize = 8;
     let folder = run::open_folder();

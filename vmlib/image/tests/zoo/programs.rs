@@ -1,7 +1,7 @@
-//! Programs of Debian that nobody here wrote, each saved, ended and brought back three times: in the end
-//! they have said, and written, what they do when nobody saves them.
+//! Unmodified programs of Debian, each saved, ended and restored three times. Their output and
+//! files must be those of a run without saves.
 //!
-//! Where a program is not installed, its test says so. `.ci/run` installs them all.
+//! If a program is not installed, its test prints a note. `.ci/run` installs them all.
 
 use crate::run::{self, Running, User, restore, start};
 use std::{
@@ -12,19 +12,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long is waited for what a process does.
+/// The time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(60);
-/// A process is saved each time when it has computed for so much of what it computes in all.
+/// A process is saved whenever it has used this fraction of its whole processor time.
 const SHARE: u32 = 6;
-/// The unit of times in /proc, USER_HZ, which is the same on all of Linux. Milliseconds.
+/// The unit of times in /proc, USER_HZ, which is the same on every Linux. Milliseconds.
 const TICK_MS: u32 = 10;
 
-/// The file of that name in the zoo.
+/// A file of the zoo.
 fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("zoo").join(name)
 }
 
-/// That program, to run in a folder; nothing if it is not installed, which is said.
+/// A program that runs in a folder; `None`, with a note, if it is not installed.
 fn program(name: &str, folder: &Path) -> Option<Command> {
     let path = std::env::var_os("PATH")?;
     let file = std::env::split_paths(&path).map(|folder| folder.join(name));
@@ -37,7 +37,7 @@ fn program(name: &str, folder: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// How long a process has computed, also one that has ended and was not waited for. Milliseconds.
+/// The processor time of a process, which may have ended but not been waited for. Milliseconds.
 fn computed(process: &Running) -> u32 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", process.id())).expect("it is a child");
     let (_, fields) = stat.rsplit_once(") ").expect("a name");
@@ -47,17 +47,17 @@ fn computed(process: &Running) -> u32 {
         .sum()
 }
 
-/// Waits for what a process does.
+/// Waits until a condition holds.
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < LIMIT, "waited {LIMIT:?} in vain: {what}");
-        // Not a synchronisation, only the pace of asking.
+        // The interval of the checks, not a synchronisation.
         thread::park_timeout(Duration::from_millis(1));
     }
 }
 
-/// Whether a process has a handler for the signal by which it is saved: its program runs, or goes on.
+/// Whether a process has a handler for the signal that requests a save, so that its program runs.
 fn is_there(process: &Running) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/status", process.id())).expect("a child");
     let mut lines = status.lines();
@@ -66,8 +66,8 @@ fn is_there(process: &Running) -> bool {
     caught.is_some_and(|set| set & 1 << (vm_image::TRIGGER - 1) != 0)
 }
 
-/// Runs what `make` gives in a folder of its own, and again in another one with three saves. Both say
-/// the same and leave the same, as `left` tells of a folder.
+/// Runs a program without saves in one folder, and with three saves in another. Output and files,
+/// as `left` reports them for a folder, must be the same.
 fn goes_on_three_times(make: impl Fn(&Path) -> Option<Command>, left: impl Fn(&Path) -> String) {
     let folder = tempfile::tempdir().expect("a folder");
     let Some(mut command) = make(folder.path()) else {
@@ -115,7 +115,8 @@ fn nothing(_: &Path) -> String {
     String::new()
 }
 
-/// A virtual machine: threads of its own that compile and collect, memory that it manages itself.
+/// A virtual machine with threads of its own for compilation and garbage collection, and with
+/// memory that it manages itself.
 #[test]
 fn java() {
     let make = |folder: &Path| {
@@ -124,8 +125,9 @@ fn java() {
         let compiled = compiled.stdin(Stdio::null()).status();
         assert!(compiled.expect("the compiler runs").success());
         let mut java = program("java", folder)?;
-        // Its file of counters has the number of the first process: whichever virtual machine starts next
-        // removes it, as that of one which has ended.
+        // The virtual machine's file of counters has the number of the first process in its name.
+        // The next virtual machine that starts would remove the file, because that process has
+        // ended.
         java.args(["-XX:-UsePerfData", "-XX:+UseSerialGC", "-Xmx64m", "Words"]);
         Some(java)
     };
@@ -152,7 +154,7 @@ fn sqlite() {
     goes_on_three_times(make, left);
 }
 
-/// Files that are read, written and merged, by several threads.
+/// Files that several threads read, write and merge.
 #[test]
 fn samtools() {
     let make = |folder: &Path| {

@@ -1,4 +1,4 @@
-//! An interpreter that nobody changed, saved by a signal from outside.
+//! An unmodified interpreter, saved by a signal.
 
 use crate::run::{self, User, restore, start};
 use std::{
@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-/// The interpreter itself, not a script that looks for it; Debian's above all, which has numpy.
+/// The interpreter itself, not a script that looks for it; preferably Debian's, which has numpy.
 fn interpreter() -> Option<String> {
     ["/usr/bin/python3", "python3"].iter().find_map(|name| {
         let mut command = Command::new(name);
@@ -35,7 +35,7 @@ fn command(python: &str, source: &str) -> Command {
     command
 }
 
-/// The same, to be saved by the signal.
+/// The command with the library preloaded, so that a signal saves the process.
 fn preloaded(python: &str, source: &str, image: &Path, mode: &str) -> Command {
     let mut command = command(python, source);
     command
@@ -45,7 +45,7 @@ fn preloaded(python: &str, source: &str, image: &Path, mode: &str) -> Command {
     command
 }
 
-/// What it says after "ready".
+/// The lines after "ready".
 fn results(output: &str) -> String {
     output
         .lines()
@@ -82,7 +82,7 @@ fn python_goes_on_where_it_was() {
     }
 }
 
-/// The steps that `matrices.py` tells when nobody saves it; `None` without numpy.
+/// An interpreter with numpy, and the output of `matrices.py` without saves; `None` without numpy.
 fn steps() -> Option<(String, String)> {
     let python = interpreter().filter(|python| has_numpy(python));
     let Some(python) = python else {
@@ -94,7 +94,8 @@ fn steps() -> Option<(String, String)> {
     Some((python, ended.output))
 }
 
-/// Three saves, each of what the one before has become; all lives together say what one says.
+/// Three saves, each of the restored process of the previous one. Their outputs together are that
+/// of a run without saves.
 #[test]
 fn numpy_computes_on_in_a_chain() {
     let Some((python, expected)) = steps() else {
@@ -123,7 +124,7 @@ fn numpy_computes_on_in_a_chain() {
     assert_eq!(said, expected);
 }
 
-/// A copy of it writes the image; it goes on, and so does what is made of the image.
+/// A copy of the process writes the image; the process and the restored process both continue.
 #[test]
 fn numpy_computes_on_beside_its_copy() {
     let Some((python, expected)) = steps() else {
@@ -139,7 +140,7 @@ fn numpy_computes_on_beside_its_copy() {
     assert!(ended.is_well(&expected), "{ended:?} in place of {expected}");
     assert!(image.exists(), "no image; {ended:?}");
     for _ in 0..2 {
-        // Which steps it had told already is in the image.
+        // The image has the steps that were printed before.
         let ended = start(&mut restore(&image), User::Same).end();
         let is_rest = !ended.output.is_empty() && expected.ends_with(&ended.output);
         assert!(

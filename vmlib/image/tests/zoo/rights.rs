@@ -1,11 +1,11 @@
-//! Whoever brings back an image may not be who the process was.
+//! A restore by another user than the user of the process.
 
 use crate::run::{self, User, start};
 use std::process::Command;
 
 #[test]
 fn what_ran_as_root_is_not_brought_back_as_a_user() {
-    // SAFETY: it only asks.
+    // SAFETY: the call only reads.
     if unsafe { libc::geteuid() } != 0 || !run::is_reachable(&run::zoo()) {
         return println!("note: this takes root, and a folder that users may reach");
     }

@@ -1,4 +1,4 @@
-//! Runs processes with a limit on everything, and ends them whatever happens.
+//! Runs processes with a time limit, and ends them in any case.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -10,21 +10,21 @@ use std::{
     time::Duration,
 };
 
-/// How long a process may say nothing.
+/// The time limit for the next output of a process.
 const LIMIT: Duration = Duration::from_secs(60);
-/// The user that has no rights.
+/// A user without rights.
 const NOBODY: u32 = 65534;
 
-/// Who runs a process.
+/// The user that runs a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// Whoever runs the tests.
+    /// The user of the tests.
     Same,
     /// A user without any capability.
     Ordinary,
 }
 
-/// A process that runs, and that is ended when this is dropped.
+/// A running process, which is killed when the value is dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -32,7 +32,7 @@ pub struct Running {
     output: String,
 }
 
-/// How a process ended and what it said.
+/// The status and the output of a process that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub status: ExitStatus,
@@ -41,7 +41,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// Whether it ended well and said this and nothing else, but for notes.
+    /// Whether the process succeeded and its output is `wanted`, except for notes.
     pub fn is_well(&self, wanted: &str) -> bool {
         let (notes, rest): (Vec<_>, Vec<_>) = self
             .output
@@ -52,12 +52,12 @@ impl Ended {
     }
 }
 
-/// Starts a process with no descriptors but the standard ones.
+/// Starts a process that has only the standard descriptors.
 pub fn start(command: &mut Command, user: User) -> Running {
     start_with(command, user, Stdio::null())
 }
 
-/// Likewise, and it reads there.
+/// As [`start`], with this standard input.
 pub fn start_with(command: &mut Command, user: User, input: Stdio) -> Running {
     command
         .stdin(input)
@@ -81,7 +81,7 @@ pub fn start_with(command: &mut Command, user: User, input: Stdio) -> Running {
     });
     let errors = thread::spawn(move || {
         let mut text = Vec::new();
-        // What was read until then is what there is.
+        // A failed read ends the errors at what was read.
         let _ = stderr.take().expect("a pipe").read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
@@ -98,22 +98,22 @@ fn prepare(user: User) -> std::io::Result<()> {
         -1 => Err(std::io::Error::last_os_error()),
         _ => Ok(()),
     };
-    // SAFETY: each concerns this new process alone.
+    // SAFETY: each call concerns this new process alone.
     unsafe {
-        // A save refuses what would lead to other processes.
+        // A save refuses descriptors that lead to other processes.
         check(libc::close_range(3, !0, libc::CLOSE_RANGE_CLOEXEC as i32).into())?;
         if user == User::Ordinary {
             check(libc::setgroups(0, std::ptr::null()).into())?;
             check(libc::setresgid(NOBODY, NOBODY, NOBODY).into())?;
             check(libc::setresuid(NOBODY, NOBODY, NOBODY).into())?;
         }
-        // Should the tests be killed.
+        // Ends the process if the tests are killed.
         check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL).into())
     }
 }
 
 impl Running {
-    /// The next line that it says; `None` when it says no more.
+    /// The next line of output; `None` at the end of the output.
     pub fn line(&mut self) -> Option<String> {
         match self.lines.recv_timeout(LIMIT) {
             Ok(line) => {
@@ -133,18 +133,18 @@ impl Running {
         writeln!(input, "{line}").expect("it reads");
     }
 
-    /// The number of its process.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: a child that was not waited for, so the number is its own.
+        // SAFETY: the child was not waited for, so the number is its own.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Whether its standard output has ended, with all that it says.
+    /// Whether the standard output of the process has ended.
     pub fn has_said_all(&mut self) -> bool {
         loop {
             match self.lines.try_recv() {
@@ -154,7 +154,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end.
+    /// Closes the input of the process, and waits for its end.
     pub fn end(mut self) -> Ended {
         // It is told no more.
         drop(self.child.stdin.take());
@@ -171,24 +171,24 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It has ended, or it is ended now.
+        // The process may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The folder of what the tests were built with: the shared library is there.
+/// The folder of this build, which has the shared library.
 pub fn built() -> PathBuf {
     let own = std::env::current_exe().expect("this test has a path");
     own.parent().expect("it is in a folder").to_path_buf()
 }
 
-/// The Rust programs of the zoo.
+/// The program with the Rust programs of the zoo.
 pub fn zoo() -> PathBuf {
     example("zoo")
 }
 
-/// An example.
+/// The program of an example.
 pub fn example(name: &str) -> PathBuf {
     let path = built().join("../examples").join(name);
     assert!(
@@ -198,7 +198,7 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Brings back the process of an image.
+/// The command that restores the process of an image.
 pub fn restore(image: &Path) -> Command {
     let mut command = Command::new(zoo());
     command.arg("restore").arg(image);
@@ -218,7 +218,7 @@ pub fn open_to_all(folder: &Path) {
     std::fs::set_permissions(folder, all).expect("it is our own");
 }
 
-/// Whether any user can start a program.
+/// Whether any user can execute a program at this path.
 pub fn is_reachable(path: &Path) -> bool {
     let path = std::fs::canonicalize(path).expect("it is there");
     use std::os::unix::fs::MetadataExt as _;

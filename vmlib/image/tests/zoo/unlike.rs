@@ -1,4 +1,4 @@
-//! Images of files that are not as they were: whoever brings the process back is told.
+//! Images whose files have changed since the save: the restore names them.
 
 use crate::run::{self, Ended, User, restore, start};
 use std::{
@@ -8,7 +8,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// The image of a process that has ended, and what it has open.
+/// A folder with the image of a process that has ended, and the path of its open file.
 fn saved(program: &str, file: &str) -> (TempDir, PathBuf) {
     let folder = run::open_folder();
     let mut command = Command::new(run::zoo());
@@ -27,7 +27,7 @@ fn brought_back(folder: &Path) -> Ended {
     start(&mut restore(&folder.join("image.1")), User::Same).end()
 }
 
-/// It does not come back, and the message has all of this.
+/// Asserts that the restore failed with all of these texts.
 fn is_refused(ended: &Ended, texts: &[&str]) {
     let code = ended.status.code();
     let known = [vm_image::CANNOT_RESTORE, vm_image::CANNOT_GO_ON].map(Some);
