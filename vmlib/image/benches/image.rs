@@ -1,9 +1,11 @@
-//! Saving and bringing back processes, beside what the system itself takes to move the same bytes:
-//! a table of rows with their goals, or JSON. The exit status is 1 when a goal is missed.
+//! Measures saving and restoring processes, compared with what the system takes to move the same
+//! bytes. Prints a table of rows with their goals, or JSON. The exit status is 1 when a goal is
+//! missed.
 //!
 //! Each row has a subject: this program in a process of its own, which fills memory and saves
-//! itself. Ours and raw take turns, after one turn of each that does not count: memory that was
-//! used a moment ago is cheaper than memory that the computer has to find.
+//! itself. Measurements of the library and of the raw system take turns, after one turn of each
+//! that does not count, because memory that was used recently is cheaper than memory that the host
+//! must find.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Parser;
@@ -24,7 +26,7 @@ use std::{
 };
 use vm_image::{Options, RestoreOptions, Saved, Section};
 
-/// Bytes of one system call of the raw ways.
+/// Bytes of one system call in raw measurements.
 const PIECE: usize = 1 << 20;
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -36,7 +38,7 @@ enum Goal {
     AtMost(f64),
 }
 
-/// A row, measured.
+/// The result of a row.
 #[derive(Debug, Clone, Serialize)]
 struct Row {
     name: &'static str,
@@ -100,7 +102,7 @@ fn main() -> Result<ExitCode> {
 
 type Measure = fn(&Bench, &'static str) -> Result<Row>;
 
-/// Measures the rows; whether all goals are met.
+/// Measures the rows. Returns whether all goals are met.
 fn run(arguments: &Arguments) -> Result<bool> {
     let bench = Bench {
         turns: arguments.turns,
@@ -146,7 +148,7 @@ fn show(rows: &[Row]) {
     }
 }
 
-/// The middle one; of an even number, the lower of the two.
+/// The median; of an even number of values, the lower of the two middle ones.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[(values.len() - 1) / 2]
@@ -162,7 +164,7 @@ impl Bench {
         (self.mib << 20) as f64
     }
 
-    /// What a subject prints: one figure a line.
+    /// The figures that a subject prints, one a line.
     fn subject(&self, role: &str) -> Result<Vec<Vec<f64>>> {
         let mut child = subject(&[role, &self.mib.to_string(), &self.turns.to_string()])?;
         let mut figures = Vec::new();
@@ -216,7 +218,7 @@ impl Bench {
                 let mut sender = command(&[role, &self.mib.to_string()])?;
                 sender.stdin(OwnedFd::from(near));
                 let mut sender = Reaped(sender.spawn()?);
-                // It is ready once it has filled its memory.
+                // The subject is ready when it has filled its memory.
                 wait_back(&mut sender)?;
                 let receive = if role == "send" {
                     "restore"
@@ -228,7 +230,7 @@ impl Bench {
                 let began = Instant::now();
                 let mut receiver = Reaped(receiver.spawn()?);
                 let go = sender.0.id() as libc::pid_t;
-                // SAFETY: our child, which waits for it.
+                // SAFETY: the process is our child, which waits for the signal.
                 unsafe { libc::kill(go, libc::SIGUSR1) };
                 wait_back(&mut receiver)?;
                 times.push(began.elapsed().as_secs_f64());
@@ -287,18 +289,18 @@ impl Bench {
     }
 }
 
-/// A process that is ended with its owner.
+/// A child process that is killed when the value is dropped.
 struct Reaped(Child);
 
 impl Drop for Reaped {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// A file that is removed with its owner.
+/// A file that is removed when the value is dropped.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -310,7 +312,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It may not have been made.
+        // The file may not exist.
         let _ = fs::remove_file(&self.0);
     }
 }
@@ -319,7 +321,8 @@ fn command(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(env::current_exe()?);
     command.arg("subject").args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    // SAFETY: one system call. A descriptor of whoever started this program could not be saved.
+    // SAFETY: one system call. A descriptor inherited from the starter of this program could not be
+    // saved.
     unsafe {
         command.pre_exec(|| {
             libc::syscall(
@@ -338,7 +341,7 @@ fn subject(arguments: &[&str]) -> Result<Reaped> {
     Ok(Reaped(command(arguments)?.spawn()?))
 }
 
-/// Waits until a process says that it is there.
+/// Waits until a process reports that it is ready.
 fn wait_back(child: &mut Reaped) -> Result<()> {
     let mut byte = [0];
     let output = child.0.stdout.as_mut().context("its output")?;
@@ -347,7 +350,7 @@ fn wait_back(child: &mut Reaped) -> Result<()> {
         .context("the process ended too early")
 }
 
-/// Memory with content that is nowhere zero.
+/// Memory without a zero word.
 fn filled(mib: usize) -> Vec<u64> {
     (0..(mib << 17) as u64)
         .map(|at| at.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
@@ -368,12 +371,12 @@ fn write_plain(path: &Path, words: &[u64]) -> Result<f64> {
     Ok(began.elapsed().as_secs_f64())
 }
 
-/// New memory that may be made of large pages.
+/// New memory that may use large pages.
 fn fresh(mib: usize) -> Result<&'static mut [u8]> {
     let len = mib << 20;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: new memory, nobody else's.
+    // SAFETY: new memory, which no other code knows.
     unsafe {
         let start = libc::mmap(ptr::null_mut(), len, prot, flags, -1, 0);
         ensure!(start != libc::MAP_FAILED, "there is no memory");
@@ -383,7 +386,7 @@ fn fresh(mib: usize) -> Result<&'static mut [u8]> {
 }
 
 fn release(memory: &'static mut [u8]) {
-    // SAFETY: nobody uses it any more.
+    // SAFETY: no code uses the memory any more.
     unsafe { libc::munmap(memory.as_mut_ptr().cast(), memory.len()) };
 }
 
@@ -399,7 +402,7 @@ fn read_plain(path: &Path, mib: usize) -> Result<f64> {
     Ok(time)
 }
 
-/// What a subject does.
+/// Runs as a subject.
 fn subject_main(arguments: &[String]) -> Result<()> {
     let number = |index: usize| -> Result<usize> {
         Ok(arguments.get(index).context("too few arguments")?.parse()?)
@@ -455,7 +458,7 @@ fn subject_save(mib: usize, turns: usize) -> Result<()> {
 }
 
 fn say(byte: u8) {
-    // Whoever waits for it sees the end of file otherwise.
+    // A process that waits for the byte sees the end of the file otherwise.
     let _ = std::io::stdout().write_all(&[byte, b'\n']);
 }
 
@@ -469,14 +472,14 @@ fn subject_image(mib: usize, path: &Path) -> Result<()> {
         say(b'b');
     }
     black_box(&words);
-    // Memory that is freed takes time that nobody asked for.
+    // Freeing the memory would take time that is not to be measured.
     std::process::exit(0)
 }
 
 fn subject_restore(path: &str) -> Result<()> {
     let stdin = std::io::stdin();
     let error = if path == "-" {
-        // Its standard input becomes another file.
+        // Another file becomes the standard input.
         let image = stdin.as_fd().try_clone_to_owned()?;
         vm_image::restore(image.as_fd(), RestoreOptions::default())
     } else {
@@ -490,10 +493,11 @@ fn subject_restore(path: &str) -> Result<()> {
 
 fn subject_send(mib: usize, ours: bool) -> Result<()> {
     let words = filled(mib);
-    // SAFETY: standard input is a socket, which nobody else here uses.
+    // SAFETY: standard input is a socket, which no other code here uses.
     let mut socket = unsafe { UnixStream::from_raw_fd(libc::dup(0)) };
     let null = File::open("/dev/null")?;
-    // SAFETY: two system calls: the signal that is waited for, and an input that can be saved.
+    // SAFETY: two system calls: they block the signal to be waited for, and set an input that can
+    // be saved.
     let signals = unsafe {
         libc::dup2(null.as_raw_fd(), 0);
         let mut set: libc::sigset_t = std::mem::zeroed();
@@ -504,7 +508,7 @@ fn subject_send(mib: usize, ours: bool) -> Result<()> {
     drop(null);
     say(b'r');
     let mut number = 0;
-    // SAFETY: it waits.
+    // SAFETY: the call waits.
     unsafe { libc::sigwait(&signals, &mut number) };
     if ours {
         match vm_image::save(socket.as_fd(), Options::default())? {
@@ -533,7 +537,7 @@ fn subject_receive(mib: usize) -> Result<()> {
 fn subject_fork(mib: usize, turns: usize) -> Result<()> {
     let len = mib << 20;
     let memory = fresh(mib)?;
-    // SAFETY: its own memory: small pages.
+    // SAFETY: the memory is the program's own; the advice concerns the size of pages.
     unsafe { libc::madvise(memory.as_mut_ptr().cast(), len, libc::MADV_NOHUGEPAGE) };
     for page in memory.chunks_mut(PAGE) {
         page[0] = 1;
@@ -546,14 +550,14 @@ fn subject_fork(mib: usize, turns: usize) -> Result<()> {
         fs::remove_file(&image.0)?;
         drop(file);
         let began = Instant::now();
-        // SAFETY: the copy ends at once.
+        // SAFETY: the child ends at once.
         let pid = unsafe { libc::fork() };
         if pid == 0 {
-            // SAFETY: it ends the copy.
+            // SAFETY: the call ends the child.
             unsafe { libc::_exit(0) };
         }
         let raw = began.elapsed().as_secs_f64();
-        // SAFETY: our child.
+        // SAFETY: the process is our child.
         unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
         if turn > 0 {
             println!("{ours} {raw}");
@@ -588,7 +592,7 @@ fn subject_small(turns: usize) -> Result<()> {
 fn subject_sparse(turns: usize) -> Result<()> {
     const LEN: usize = 64 << 30;
     let memory = fresh(LEN >> 20)?;
-    // SAFETY: its own memory: small pages.
+    // SAFETY: the memory is the program's own; the advice concerns the size of pages.
     unsafe { libc::madvise(memory.as_mut_ptr().cast(), LEN, libc::MADV_NOHUGEPAGE) };
     for page in 0..1000 {
         memory[page * (LEN / 1000) / PAGE * PAGE] = 1;

@@ -1,4 +1,4 @@
-//! Counts, saves itself in the middle, and counts on where it is brought back.
+//! Counts, saves itself in the middle, and continues to count in the restored process.
 use std::{env, fs::File, os::fd::AsFd as _};
 use vm_image::{Options, RestoreOptions, Saved, restore, save};
 

@@ -1,9 +1,8 @@
-//! A process to be saved and brought back, for tests and for a first try: `guest IMAGE [FILE
-//! [write]]`.
+//! A process to be saved and restored, for tests and for a first try: `guest IMAGE [FILE [write]]`.
 //!
-//! It opens the file, for reading or for writing too, then with its content in the image; saves itself,
-//! and ends. Where it is brought back it says so, reads a line, and
-//! ends with the number in that line as its exit code.
+//! The process opens the file: for reading; or, with `write`, for reading and writing, and the
+//! image carries its content. It saves itself and ends. The restored process prints a line, reads a
+//! line, and ends with the number in that line as its exit code.
 
 use std::{
     env,
@@ -17,13 +16,13 @@ use vm_image::{Carry, Options, Saved, save};
 fn main() -> ExitCode {
     let mut words = env::args().skip(1);
     let image = words.next().expect("the path of an image");
-    // Descriptors of whoever started it.
+    // Descriptors that the process inherited.
     let mut own: Vec<RawFd> = fs::read_dir("/proc/self/fd")
         .expect("a list of the open files")
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| *fd > 2)
         .collect();
-    // The one that the list was read from is closed by now.
+    // The descriptor of the list itself is closed by now.
     own.retain(|fd| fs::symlink_metadata(format!("/proc/self/fd/{fd}")).is_ok());
     let (path, writes) = (words.next(), words.next().is_some());
     let open = |path| File::options().read(true).write(writes).open(path);

@@ -1,13 +1,20 @@
-//! Saves itself in rounds while two threads map, unmap, write, move, protect and give back memory of
-//! all kinds at random; where it is brought back, it compares every page with what it should hold.
+//! Saves itself in pre-copy rounds while two threads map, unmap, write, move, protect and discard
+//! memory of all kinds at random. The restored process compares every page with its expected
+//! content.
 //!
-//! `rounds save FILE SEED [WORD...]`, `rounds restore FILE`. Words: `forked`, a copy writes the last
-//! round; `background`, no thread of the program waits for the rounds; `children`, a third thread
-//! makes children all the time; `chain`, each process that was brought back saves itself again, to
-//! FILE.2 and FILE.3; `late`, the save is finished long after its rounds were over; `dropped`, a save
-//! is given up first; `direct`, a file is open for reads that leave no trace; `plain`, without rounds. `rounds exec FILE` begins a save and runs another
-//! program in place of itself; `rounds end FILE` begins one and ends; `rounds child FILE` begins one
-//! and has a child that saves itself.
+//! `rounds save FILE SEED [WORD...]` saves, `rounds restore FILE` restores. Words:
+//!
+//! - `forked`: a copy writes the last round;
+//! - `background`: no thread of the program waits for the rounds;
+//! - `children`: a third thread makes children all the time;
+//! - `chain`: each restored process saves itself again, to FILE.2 and FILE.3;
+//! - `late`: the save is finished long after its rounds are over;
+//! - `dropped`: a save is given up first;
+//! - `direct`: a file is open for direct reads, which the write watch does not see;
+//! - `plain`: without rounds.
+//!
+//! `rounds exec FILE` begins a save and executes another program. `rounds end FILE` begins a save
+//! and ends. `rounds child FILE` begins a save and has a child that saves itself.
 
 use std::{
     env,
@@ -28,29 +35,30 @@ use vm_image::{
 };
 
 const PAGE: usize = 4096;
-/// Pages of one thread.
+/// The pages of one thread.
 const PAGES: usize = 2048;
 const THREADS: usize = 2;
-/// Nobody else uses these addresses.
+/// The first address of the test's memory, where no other memory is.
 const BASE: usize = 0x1000_0000_0000;
-/// What a page is that is not mapped.
+/// The expected content of a page that is not mapped.
 const UNMAPPED: u64 = u64::MAX;
-/// Lives of a chain.
+/// The number of processes in a chain.
 const LIVES: usize = 3;
 
 /// Kinds of pages.
 const ANONYMOUS: u8 = 0;
 const SHARED: u8 = 1;
 const OF_FILE: u8 = 2;
-/// One of these that cannot be written.
+/// Bit of a kind: the page cannot be written.
 const PROTECTED: u8 = 4;
-/// It is being mapped anew: a child in this moment does not know what it is.
+/// Bit of a kind: the page is being mapped again, and a child that is made meanwhile does not know
+/// its kind.
 const CHANGING: u8 = 8;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static DIRECT: AtomicBool = AtomicBool::new(false);
 static STEPS: AtomicU64 = AtomicU64::new(0);
-/// What each page should hold in its first word; 0: zeros.
+/// The expected first word of each page; 0: zeros.
 static MODEL: [[AtomicU64; PAGES]; THREADS] =
     [const { [const { AtomicU64::new(UNMAPPED) }; PAGES] }; THREADS];
 static KINDS: [[AtomicU8; PAGES]; THREADS] =
@@ -72,7 +80,7 @@ fn address(thread: usize, page: usize) -> usize {
     BASE + (thread * 2 * PAGES + page) * PAGE
 }
 
-/// Maps pages of some kind anew, and notes what they hold.
+/// Maps pages of a kind, and notes their expected content.
 fn map(thread: usize, pages: std::ops::Range<usize>, kind: u8) {
     let program = match kind {
         OF_FILE => Some(File::open("/proc/self/exe").expect("the program's file")),
@@ -89,7 +97,7 @@ fn map(thread: usize, pages: std::ops::Range<usize>, kind: u8) {
         KINDS[thread][page].store(CHANGING, SeqCst);
     }
     let file = program.as_ref().map_or(-1, |file| file.as_raw_fd());
-    // SAFETY: nobody else uses these addresses.
+    // SAFETY: no other code uses these addresses.
     let mapped = unsafe {
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(at, pages.len() * PAGE, prot, flags, file, 0)
@@ -97,7 +105,7 @@ fn map(thread: usize, pages: std::ops::Range<usize>, kind: u8) {
     assert_eq!(mapped, at, "mapped");
     for page in pages {
         let value = match kind {
-            // SAFETY: just mapped; the program has as many pages.
+            // SAFETY: the range was just mapped, and the program file is long enough.
             OF_FILE => unsafe { (address(thread, page) as *const u64).read_volatile() },
             _ => 0,
         };
@@ -108,7 +116,7 @@ fn map(thread: usize, pages: std::ops::Range<usize>, kind: u8) {
 
 fn protect(thread: usize, page: usize, prot: i32) {
     let at = address(thread, page) as *mut libc::c_void;
-    // SAFETY: nobody else uses these addresses.
+    // SAFETY: no other code uses these addresses.
     assert_eq!(unsafe { libc::mprotect(at, PAGE, prot) }, 0, "protected");
 }
 
@@ -120,7 +128,7 @@ fn step(thread: usize, random: &mut Random) {
     let len = (end - start) * PAGE;
     let is_mapped = |page: usize| model[page].load(Relaxed) != UNMAPPED;
     let is_open = |page: &usize| is_mapped(*page) && kinds[*page].load(Relaxed) & PROTECTED == 0;
-    // What is done and what is noted are one: nobody stops between them.
+    // A change and its note must not be separated, so the thread is not stopped between them.
     let _section = Section::enter();
     match random.below(18) {
         0 => {
@@ -128,7 +136,7 @@ fn step(thread: usize, random: &mut Random) {
             map(thread, start..end, kind);
         }
         1 => {
-            // SAFETY: nobody else uses these addresses.
+            // SAFETY: no other code uses these addresses.
             unsafe { libc::munmap(at, len) };
             model[start..end]
                 .iter()
@@ -145,7 +153,7 @@ fn step(thread: usize, random: &mut Random) {
             }
         }
         3 if is_mapped(start) => {
-            // Away and back: other mappings in the end.
+            // Moves pages away and back, which changes the mappings.
             let aside = address(thread, PAGES + start) as *mut libc::c_void;
             let move_it = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             // SAFETY: as above.
@@ -163,7 +171,7 @@ fn step(thread: usize, random: &mut Random) {
             protect(thread, start, libc::PROT_READ | libc::PROT_WRITE);
         }
         5 => {
-            // For some time, with what is in them.
+            // Without a right for some time; the content stays.
             let prot = [libc::PROT_NONE, libc::PROT_READ][random.below(2)];
             for page in (start..end).filter(|page| is_mapped(*page)).take(8) {
                 protect(thread, page, prot);
@@ -178,8 +186,7 @@ fn step(thread: usize, random: &mut Random) {
         }
         7 if is_mapped(start) && start + 1 < PAGES && !is_mapped(start + 1) => {
             if kinds[start].load(Relaxed) == ANONYMOUS {
-                // It grows where it is, and what is new is empty.
-                // SAFETY: as above.
+                // The mapping grows in place, and the new page is zero. SAFETY: as above.
                 let grown = unsafe { libc::mremap(at, PAGE, 2 * PAGE, 0) };
                 assert_eq!(grown, at, "grown");
                 model[start + 1].store(0, Relaxed);
@@ -187,9 +194,9 @@ fn step(thread: usize, random: &mut Random) {
             }
         }
         8 => {
-            // Zeros, many in a row: other things may have been sent before.
+            // A run of zeros, where a round may have sent other content before.
             for page in (start..end).filter(|page| is_open(page)) {
-                // SAFETY: mapped, as the model says.
+                // SAFETY: mapped, according to the model.
                 unsafe { (address(thread, page) as *mut u64).write_volatile(0) };
                 model[page].store(0, Relaxed);
             }
@@ -197,7 +204,7 @@ fn step(thread: usize, random: &mut Random) {
         _ => {
             for page in (start..end).filter(is_open).take(4) {
                 let value = random.below(1 << 30) as u64 + 1;
-                // SAFETY: mapped, as the model says.
+                // SAFETY: mapped, according to the model.
                 unsafe { (address(thread, page) as *mut u64).write_volatile(value) };
                 model[page].store(value, Relaxed);
             }
@@ -205,10 +212,10 @@ fn step(thread: usize, random: &mut Random) {
     }
 }
 
-/// A child that writes into its copy of the memory, and ends.
+/// Makes a child that writes into its copy of the memory and ends.
 fn have_child() {
     let _section = Section::enter();
-    // SAFETY: the child makes bare system calls and writes to memory that it alone sees.
+    // SAFETY: the child makes bare system calls, and writes to memory that only it sees.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -225,7 +232,7 @@ fn have_child() {
                         iov_len: 8,
                     };
                     if is_own {
-                        // What is not there, or cannot be written, is left out.
+                        // Pages that are not mapped or cannot be written are skipped.
                         libc::process_vm_writev(libc::getpid(), &from, 1, &to, 1, 0);
                     }
                 }
@@ -246,12 +253,12 @@ fn differences() -> usize {
         for (page, expected) in model.iter().enumerate() {
             let (at, expected) = (address(thread, page), expected.load(Relaxed));
             if expected != UNMAPPED {
-                // What cannot be read is looked at, too.
+                // Pages without the right to read are compared, too.
                 let at = at as *mut libc::c_void;
-                // SAFETY: nobody uses it any more.
+                // SAFETY: no thread uses the page any more.
                 unsafe { libc::mprotect(at, PAGE, libc::PROT_READ) };
             }
-            // SAFETY: it asks whether something is mapped.
+            // SAFETY: the call only reads.
             let mapped = unsafe { libc::mincore(at as *mut _, PAGE, vector.as_mut_ptr()) } == 0;
             let good = match (mapped, expected) {
                 (false, expected) => expected == UNMAPPED,
@@ -271,7 +278,7 @@ fn differences() -> usize {
     count
 }
 
-/// What a save left behind: memory that is watched, threads, descriptors.
+/// Counts what a save left behind: watched memory, threads, descriptors.
 fn remains() -> usize {
     let list = |path| fs::read_dir(path).expect("a folder").count();
     let memory = fs::read_to_string("/proc/self/smaps").expect("a list of mappings");
@@ -279,7 +286,7 @@ fn remains() -> usize {
         .lines()
         .filter_map(|line| line.strip_prefix("VmFlags:"));
     let watched = flags.filter(|line| line.split(' ').any(|flag| flag == "uw"));
-    // The list itself is open, and perhaps a file for reads that leave no trace.
+    // One descriptor is that of the list itself; another may be the file for direct reads.
     let (watched, threads) = (watched.count(), list("/proc/self/task") - 1);
     let descriptors = list("/proc/self/fd") - 4 - usize::from(DIRECT.load(Relaxed));
     if watched + threads + descriptors > 0 {
@@ -288,7 +295,7 @@ fn remains() -> usize {
     watched + threads + descriptors
 }
 
-/// Opens a file from which reads go past the processor, where there can be one.
+/// Opens a file for direct reads, which bypass the processor, if the file system allows it.
 fn open_direct() {
     let options = fs::OpenOptions::new()
         .read(true)
@@ -328,7 +335,7 @@ fn main() {
                 map(thread, 0..PAGES, ANONYMOUS);
                 if seed.is_multiple_of(4) {
                     let at = address(thread, 0) as *mut libc::c_void;
-                    // SAFETY: it only says how to get memory.
+                    // SAFETY: the advice only concerns the size of pages.
                     unsafe { libc::madvise(at, PAGES * PAGE, libc::MADV_HUGEPAGE) };
                 }
                 while !STOP.load(Relaxed) {
@@ -375,11 +382,11 @@ fn main() {
     println!("{name}: {differences} differences, {rounds} rounds");
 }
 
-/// Begins a save that has much to send.
+/// Begins a save that has much memory to send.
 fn begin(file: &File) -> InRounds<'_> {
     map(0, 0..PAGES, ANONYMOUS);
     for page in 0..PAGES {
-        // SAFETY: just mapped.
+        // SAFETY: the range was just mapped.
         unsafe { (address(0, page) as *mut u64).write_volatile(page as u64) };
     }
     let until = Until {
@@ -390,7 +397,7 @@ fn begin(file: &File) -> InRounds<'_> {
     begin_in_rounds(file.as_fd(), Options::default(), until).expect("begun")
 }
 
-/// Another program finds no thread but its own, and no descriptor.
+/// Executes another program, which must find only its own threads and descriptors.
 fn run_another(path: &str) -> ! {
     use std::os::unix::process::CommandExt as _;
     let file = File::create(path).expect("a file");
@@ -404,7 +411,7 @@ fn run_another(path: &str) -> ! {
     panic!("{error}")
 }
 
-/// A child has no part in the save, and can be saved itself.
+/// Makes a child, which must not be able to finish the save, and can save itself.
 fn child_saves(path: &str) {
     let file = File::create(path).expect("a file");
     let underway = begin(&file);
@@ -414,7 +421,7 @@ fn child_saves(path: &str) {
         let refused = underway.finish().expect_err("it is not the child's");
         println!("child: {refused}");
         let own = File::create(format!("{path}.child")).expect("a file");
-        // Its copy of the descriptor leads to a file that its parent goes on to write.
+        // The child's copy of the descriptor leads to a file that its parent goes on writing.
         let options = Options {
             own: &[file.as_raw_fd()],
             ..Options::default()
@@ -423,7 +430,7 @@ fn child_saves(path: &str) {
             Saved::Restored => println!("child: back"),
             _ => println!("child: saved"),
         }
-        // Where it is brought back, the descriptor is closed.
+        // In the restored process the descriptor is closed.
         std::mem::forget(file);
         return;
     }
@@ -437,7 +444,7 @@ fn child_saves(path: &str) {
     }
 }
 
-/// Waits until so many steps more were done.
+/// Waits for `more` further steps of the threads.
 fn await_steps(more: u64) {
     let wanted = STEPS.load(Relaxed) + more;
     while STEPS.load(Relaxed) < wanted && !STOP.load(Relaxed) {
@@ -445,7 +452,7 @@ fn await_steps(more: u64) {
     }
 }
 
-/// Saves the process, in spite of its children; and how many rounds there were.
+/// Saves the process, although it has children. Returns the number of rounds, too.
 fn save(path: &str, seed: u64, has: &dyn Fn(&str) -> bool) -> (Saved, usize) {
     let options = Options {
         forked: has("forked"),
@@ -479,11 +486,12 @@ fn save(path: &str, seed: u64, has: &dyn Fn(&str) -> bool) -> (Saved, usize) {
             }),
         };
         match result {
-            // Finished at once it may be late all the same, if the processor is busy.
+            // A save that is finished at once may still have another round, if the processor is
+            // busy.
             Ok((saved, rounds)) => {
                 return (saved, rounds.len().min(if has("late") { 6 } else { 5 }));
             }
-            // There is a child in this moment; or the save that was given up is about to end.
+            // A child exists at this moment, or the save that was given up has not ended yet.
             Err(SaveError::Refused(why))
                 if why.starts_with("it has a child") || why.starts_with("another save") => {}
             Err(error) => panic!("{error}"),

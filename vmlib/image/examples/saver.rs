@@ -1,14 +1,19 @@
-//! A process that saves itself as it is told, for tests: `saver [FILE]...`; `saver restore IMAGE
-//! [roll-back]` brings one back. It opens the files for reading and appending, one that is called
-//! `write=FILE` for reading and writing, one called `read=FILE` for reading, and reads lines; each is
-//! answered:
+//! A process that saves itself on command, for tests: `saver [FILE]...`. `saver restore IMAGE
+//! [roll-back]` restores it. The process opens each file for reading and appending, `write=FILE`
+//! for reading and writing, and `read=FILE` for reading. It reads commands line by line, and prints
+//! a reply to each:
 //!
-//! `save PATH [forked [rewrite]] [lend] [rounds] [compress] [carry[=BYTES[+BYTES]]] [checked=BYTES]
-//! [folders=HERE:THERE]`: `saved`, where it is brought back `back`, or why not. With `rewrite` it
-//! changes all its memory while a copy writes the image, and changes it back then. A path that is
-//! that of a socket is connected to. `faults`: how many the process had when it last changed its memory so. `limit BYTES`: how long files may become. `append TEXT`, `read`: what the
-//! first file says. `poison`: it has memory from now on that cannot be read, if the kernel has such
-//! (`done`, `none`); `cure`: not any more. `at`: where in the last file it is. `lock`: that file. `look`: whether its memory is as it was.
+//! - `save PATH [forked [rewrite]] [lend] [rounds] [compress] [carry[=BYTES[+BYTES]]]
+//!   [checked=BYTES] [folders=HERE:THERE]`: `saved`, in the restored process `back`, or the reason
+//!   of a failure. With `rewrite` the process changes all its memory while a copy writes the image,
+//!   and changes it back afterwards. A path of a socket is connected to;
+//! - `faults`: the number of page faults of the last `rewrite`;
+//! - `limit BYTES`: sets the limit on the size of files;
+//! - `append TEXT`: appends to the first file; `read`: prints its content;
+//! - `poison`: maps memory that cannot be read, if the kernel can (`done`, `none`); `cure`: unmaps
+//!   it;
+//! - `at`: prints the position in the last file; `lock`: locks that file;
+//! - `look`: checks whether the memory is unchanged.
 
 use std::{
     env,
@@ -29,11 +34,11 @@ use vm_image::{
     Carry, Folders, Options, RestoreOptions, SaveError, Saved, Until, restore, save, save_in_rounds,
 };
 
-/// Words of memory, so that an image is much longer than a pipe.
+/// Words of memory with content, so that an image is much longer than a pipe.
 const WORDS: usize = 4 << 20;
-/// Words that are zeros.
+/// Words of memory with zeros.
 const ZEROS: usize = 4 << 20;
-/// While the memory was last changed beside a copy.
+/// Page faults while the memory was last changed beside a copy.
 static FAULTS: AtomicI64 = AtomicI64::new(0);
 
 fn main() {
@@ -47,8 +52,7 @@ fn main() {
         let error = restore(image.as_fd(), way).expect_err("it does not return");
         panic!("{error}");
     }
-    // As in programs that are not written in Rust.
-    // SAFETY: it sets an action.
+    // Programs that are not written in Rust have this action. SAFETY: the call sets an action.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let files: Vec<File> = arguments.iter().map(|argument| opened(argument)).collect();
     let memory: Vec<u64> = (0..WORDS as u64)
@@ -57,7 +61,7 @@ fn main() {
     let mut memory = black_box(memory);
     let mut zeros = vec![1; ZEROS];
     black_box(&mut zeros).fill(0);
-    // A second thread, which has to be stopped and go on.
+    // A second thread, which is stopped and resumes.
     thread::spawn(|| {
         loop {
             thread::park();
@@ -76,7 +80,7 @@ fn main() {
                 println!("{}", poisoned.map_or("none", |_| "done"));
             }
             "cure" => {
-                // SAFETY: nobody else knows that memory.
+                // SAFETY: no other code knows that memory.
                 let cured = poisoned
                     .take()
                     .is_some_and(|memory| unsafe { libc::munmap(memory, POISONED) == 0 });
@@ -118,10 +122,10 @@ fn main() {
     }
 }
 
-/// Bytes of memory that cannot be read, in one page of it.
+/// Bytes of a mapping with one page that cannot be read.
 const POISONED: usize = 32 << 20;
 
-/// Memory whose last page cannot be read, as if the hardware had lost it (Linux 6.6).
+/// Maps memory whose last page cannot be read, as if the hardware had lost it (Linux 6.6).
 fn poison() -> Option<*mut libc::c_void> {
     const USER_MODE_ONLY: i32 = 1;
     const API: libc::c_ulong = 0xc018_aa3f;
@@ -132,7 +136,7 @@ fn poison() -> Option<*mut libc::c_void> {
     const PAGE: u64 = 4096;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let prot = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the memory is new, and each call has the structure that it is for.
+    // SAFETY: the memory is new, and each call has the structure that it expects.
     unsafe {
         let memory = libc::mmap(std::ptr::null_mut(), POISONED, prot, flags, -1, 0);
         assert_ne!(memory, libc::MAP_FAILED);
@@ -225,7 +229,7 @@ fn saved(words: &[&str], memory: &mut [&mut Vec<u64>]) -> Result<Saved, SaveErro
     }
 }
 
-/// Pages that this process had to be given so far.
+/// The number of minor page faults of this process.
 fn faults() -> i64 {
     // SAFETY: zeros are a value, and the kernel writes there.
     unsafe {
@@ -235,7 +239,7 @@ fn faults() -> i64 {
     }
 }
 
-/// Where the image goes.
+/// Opens the destination of an image.
 fn target(path: &str) -> OwnedFd {
     let is_socket = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_socket());
     match is_socket {
@@ -249,7 +253,7 @@ fn limit(bytes: u64) {
         rlim_cur: bytes,
         rlim_max: libc::RLIM_INFINITY,
     };
-    // SAFETY: the kernel reads it.
+    // SAFETY: the kernel reads the limit.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &limit) }, 0);
     println!("done");
 }

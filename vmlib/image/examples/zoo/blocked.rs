@@ -1,4 +1,4 @@
-//! 66 threads, each blocked in one of the ways that the standard library has.
+//! 66 threads, each blocked in one of the ways of the standard library.
 
 use crate::point::{save_point, tid, until, until_asleep};
 use std::{
@@ -17,7 +17,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[("many_blocked_threads", many_blocked_th
 /// Threads of each kind.
 const EACH: usize = 11;
 
-/// Threads that wait, and their ids.
+/// Waiting threads, and their ids.
 #[derive(Default)]
 struct Waiting {
     threads: Vec<JoinHandle<usize>>,
@@ -79,7 +79,8 @@ fn many_blocked_threads() {
     for id in &waiting.ids[..] {
         until("a thread begins", || id.load(SeqCst) != 0);
     }
-    // The sleepers may be done on a slow machine; what blocks without an end must have blocked.
+    // On a slow host the sleeping threads may have woken; threads that block without a limit must
+    // still be blocked.
     for (n, id) in waiting.ids.iter().enumerate() {
         if n % 6 != 5 {
             until_asleep(id.load(SeqCst));

@@ -1,4 +1,4 @@
-//! Open files whose content is in the image: gone, deleted, with holes.
+//! Open files whose content the image carries: missing, deleted, with holes.
 
 use crate::point::{carrying_save_point, folder};
 use rustix::fs::MemfdFlags;
@@ -36,7 +36,7 @@ fn read_and_write(path: &str) -> File {
     options.open(path).expect("a file can be opened")
 }
 
-/// Each life removes the file, so that the next one has it of the image alone.
+/// Each restored process removes the file, so that the next one gets it from the image alone.
 fn file_carried() {
     let path = format!("{}/carried", folder());
     let content: Vec<u8> = (0..3_000_000u32).map(|at| (at >> 3) as u8).collect();
@@ -65,7 +65,7 @@ fn file_carried() {
     fs::remove_file(format!("{path}.empty")).expect("it is there");
 }
 
-/// It has no name any more, and is open three times, two of them with one position.
+/// The file has no name any more, and is open three times; two of the descriptors share a position.
 fn file_deleted_and_carried() {
     let path = format!("{}/deleted", folder());
     let mut one = read_and_write(&path);
@@ -93,7 +93,7 @@ fn file_deleted_and_carried() {
     assert!((&apart).write(b"x").is_err(), "it was open for reading");
 }
 
-/// A gigabyte of which two bytes are written: neither the image nor the new file is long.
+/// A file of a gigabyte with two written bytes: neither the image nor the new file is long.
 fn file_with_holes() {
     const LEN: u64 = 1 << 30;
     const AT: u64 = 700 << 20;
@@ -121,7 +121,7 @@ fn file_with_holes() {
     fs::remove_file(&path).expect("it is there");
 }
 
-/// A file that never had a name.
+/// A memory file, which never had a name.
 fn memory_file_carried() {
     let memory = rustix::fs::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory");
     let mut memory = File::from(memory);
@@ -138,7 +138,8 @@ fn memory_file_carried() {
     assert!(name.to_string_lossy().starts_with("/memfd:"), "{name:?}");
 }
 
-/// It is started from where it is: nobody else may have opened it for writing.
+/// The program is executed through its descriptor, which requires that no process has the file open
+/// for writing.
 fn memory_file_that_is_a_program() {
     let memory = rustix::fs::memfd_create("a program", MemfdFlags::CLOEXEC).expect("memory");
     let mut memory = File::from(memory);
@@ -157,7 +158,7 @@ fn memory_file_that_is_a_program() {
     assert!(status.expect("it can be started").success());
 }
 
-/// As temporary files are opened: without a name from the first, or removed at once.
+/// Temporary files: made without a name, or removed at once.
 fn file_that_links_do_not_lead_to() {
     use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = OpenOptions::new();
@@ -181,7 +182,7 @@ fn file_that_links_do_not_lead_to() {
     }
 }
 
-/// Root gives it back to whom it belonged.
+/// Root gives the file back to its owner.
 fn file_with_owner_and_rights() {
     let path = format!("{}/owned", folder());
     let file = read_and_write(&path);
@@ -202,7 +203,7 @@ fn file_with_owner_and_rights() {
     assert_eq!(of(&file), before);
 }
 
-/// To look for its holes by another descriptor would end the lock.
+/// A second descriptor, opened to find the holes, would end the lock when it is closed.
 fn file_with_holes_and_a_lock() {
     const LEN: u64 = 64 << 20;
     let path = format!("{}/locked holes", folder());
@@ -223,7 +224,7 @@ fn file_with_holes_and_a_lock() {
     assert_eq!(byte, *b"b");
     assert!(file.metadata().expect("it is open").blocks() < 1 << 12);
     if life > 0 {
-        // So that the next one has to make it of the image.
+        // The next process has to make the file from the image.
         fs::remove_file(&path).expect("it is there");
     }
 }

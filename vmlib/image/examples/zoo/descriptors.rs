@@ -1,4 +1,4 @@
-//! Open descriptors that are no files: pipes within the process, devices that all hosts have.
+//! Open descriptors other than files: pipes within the process, and devices that all hosts have.
 
 use crate::point::save_point;
 use rustix::{
@@ -27,7 +27,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("gaps", gaps),
 ];
 
-/// What waits in it is still there, once.
+/// The content of the pipe is still there, once.
 fn pipe_with_content() {
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).expect("a pipe");
     let (mut reader, mut writer) = (File::from(reader), File::from(writer));
@@ -59,7 +59,7 @@ fn pipe_that_is_full() {
     assert_eq!(fcntl_getfd(&reader), Ok(FdFlags::empty()));
 }
 
-/// The pipe ends when the last writer has gone, and not before.
+/// The pipe ends when its last writer is closed, and not before.
 fn pipe_with_duplicates() {
     let (reader, writer) = pipe().expect("a pipe");
     let (again, writer_again) = (
@@ -85,7 +85,7 @@ fn pipe_with_duplicates() {
     assert_eq!(rest, "23");
 }
 
-/// Each opening of an end has flags of its own.
+/// Each opening of an end has its own flags.
 fn pipe_opened_twice() {
     let (reader, writer) = pipe().expect("a pipe");
     let opened = |end: &std::os::fd::OwnedFd, flags| {
@@ -138,7 +138,7 @@ fn harmless_devices() {
     assert_ne!(bytes, before);
 }
 
-/// A duplicate leads to where standard output leads where the process goes on.
+/// A duplicate of standard output leads to the standard output of the restored process.
 fn standard_output_twice() {
     let again = dup(std::io::stdout().as_fd()).expect("a number");
     save_point();
@@ -148,8 +148,8 @@ fn standard_output_twice() {
     assert_eq!(target(1), target(file.as_raw_fd()));
 }
 
-/// As in a shell, where all three are one terminal. Elsewhere they need not be: here the input is none
-/// that can be written.
+/// The three streams are one terminal, as in a shell. In the restored process they need not be: its
+/// input cannot be written.
 fn standard_streams_that_were_one() {
     rustix::stdio::dup2_stdin(std::io::stdout()).expect("a stream");
     rustix::stdio::dup2_stderr(std::io::stdout()).expect("a stream");
@@ -170,7 +170,7 @@ fn standard_streams_that_were_one() {
     assert_eq!(is_written, life == 0);
 }
 
-/// More than the C library's or the image's writer would have at hand.
+/// More descriptors than fit into the buffers of the C library or of the saver.
 fn many_descriptors() {
     let pipes: Vec<_> = (0..100).map(|_| pipe().expect("a pipe")).collect();
     let files: Vec<_> = (0..100)
@@ -192,7 +192,7 @@ fn many_descriptors() {
     );
 }
 
-/// High numbers, and holes between them; nothing is open that was not.
+/// High numbers with gaps; no further descriptor is open in the restored process.
 fn gaps() {
     let high = rustix::io::fcntl_dupfd_cloexec(File::open("/dev/null").expect("null"), 900);
     let high = high.expect("a number");
@@ -200,7 +200,7 @@ fn gaps() {
     let reader = rustix::io::fcntl_dupfd_cloexec(reader, 700).expect("a number");
     let open = || -> Vec<i32> {
         let is_open = |fd: &i32| {
-            // SAFETY: it only asks.
+            // SAFETY: the call only reads.
             unsafe { libc::fcntl(*fd, libc::F_GETFD) >= 0 }
         };
         (0..1024).filter(is_open).collect()

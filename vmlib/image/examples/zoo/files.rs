@@ -1,4 +1,4 @@
-//! Open files: what they are, where they are read and written, which share a position.
+//! Open files: kinds, positions, and descriptors that share a position.
 
 use crate::point::{folder, save_point};
 use std::{
@@ -25,7 +25,7 @@ fn made(name: &str, content: &[u8]) -> String {
     path
 }
 
-/// Reads on where it was.
+/// Reading continues at the position.
 fn file_read() {
     let path = made("read", b"0123456789");
     let mut file = File::open(path).expect("it is there");
@@ -37,7 +37,7 @@ fn file_read() {
     assert!(file.write(b"x").is_err(), "it was open for reading");
 }
 
-/// Writes on where it was; nothing is cut off.
+/// Writing continues at the position; nothing is truncated.
 fn file_written() {
     let path = made("written", b"");
     let options = OpenOptions::new().read(true).write(true).open(&path);
@@ -51,7 +51,7 @@ fn file_written() {
     assert_eq!(fs::read(&path).expect("it is there"), b"before, afterore");
 }
 
-/// Appends, wherever it is.
+/// Appending continues at the end.
 fn file_appended() {
     let path = made("appended", b"one,");
     let mut file = OpenOptions::new()
@@ -65,7 +65,7 @@ fn file_appended() {
     assert_eq!(fs::read(&path).expect("it is there"), b"one,two,three");
 }
 
-/// A log to which each life appends, and all find what was there at their save.
+/// A log to which each process appends. Each restored process finds the content of its save.
 fn file_that_grows() {
     let path = made("log", b"begin\n");
     let options = OpenOptions::new().append(true).open(&path);
@@ -81,7 +81,7 @@ fn file_that_grows() {
     );
 }
 
-/// Output as a shell redirects it: each life goes on at its position.
+/// Output as a shell redirects it: each process writes at its position.
 fn output_that_grows() {
     let path = made("output", b"");
     let mut file = OpenOptions::new()
@@ -94,7 +94,7 @@ fn output_that_grows() {
     assert_eq!(fs::read(&path).expect("it is there"), b"begin,end");
 }
 
-/// Duplicates share one position; a second opening has its own. Flags are each one's own.
+/// Duplicates share one position; a second opening has its own. Each descriptor has its own flags.
 fn file_shared_by_dup() {
     let path = made("shared", b"0123456789abcdef");
     let mut one = File::open(&path).expect("it is there");
@@ -133,7 +133,7 @@ fn directory() {
     assert_eq!(text, "x");
 }
 
-/// A file that may be written only.
+/// A file that can be written but not read.
 fn file_unreadable() {
     let path = made("unreadable", b"abc");
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o200);
@@ -148,7 +148,7 @@ fn file_unreadable() {
     file.write_all(b"yz").expect("it can be written");
 }
 
-/// They are the new process's own.
+/// Files of `/proc` show the restored process.
 fn files_of_the_kernel() {
     let open = |path: &str| File::open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
     let read = |mut file: &File| {

@@ -1,5 +1,5 @@
-//! Locks on files: of the process, of an open file, of a whole file. Another process looks who has
-//! them.
+//! Locks on files: of the process, of an open file, of a whole file. Another process tests which
+//! locks are held.
 
 use crate::point::{folder, save_point};
 use rustix::fs::{FlockOperation, flock};
@@ -22,8 +22,8 @@ fn file(name: &str) -> File {
     options.expect("it is there")
 }
 
-/// Locks, or asks about (`F_GETLK`, `F_OFD_GETLK`), some bytes of a file. The kind of lock that was
-/// found.
+/// Sets or tests (`F_GETLK`, `F_OFD_GETLK`) a lock on some bytes of a file. Returns the kind of
+/// lock that the kernel reports.
 fn range(file: &File, command: i32, kind: i32, start: i64, len: i64) -> i32 {
     // SAFETY: zeros are a value.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
@@ -35,8 +35,8 @@ fn range(file: &File, command: i32, kind: i32, start: i64, len: i64) -> i32 {
     range.l_type.into()
 }
 
-/// Whether another process may lock the whole of a file, for writing or reading; asked with the
-/// program `flock`, which there is in every system.
+/// Whether another process may lock the whole file, for writing or for reading. Tested with the
+/// program `flock`, which every system has.
 fn may_others(way: &str, name: &str) -> bool {
     let mut command = Command::new("flock");
     command.args(["--nonblock", way, &format!("{}/{name}", folder()), "true"]);
@@ -56,7 +56,7 @@ fn locks_on_files() {
     save_point();
     assert!(!may_others("--shared", "whole"));
     assert!(may_others("--shared", "shared") && !may_others("--exclusive", "shared"));
-    // Another open file finds the locks of the process, and of the first open file.
+    // A second opening of the file finds the locks of the process, and those of the first opening.
     let asks = |start, len| range(&same, libc::F_OFD_GETLK, libc::F_RDLCK, start, len);
     assert_eq!(asks(0, 10), libc::F_UNLCK);
     assert_eq!(asks(14, 1), libc::F_WRLCK);
@@ -65,14 +65,14 @@ fn locks_on_files() {
     let to_write = |start| range(&ranges, libc::F_OFD_GETLK, libc::F_WRLCK, start, 1);
     assert_eq!(to_write(37), libc::F_UNLCK);
     assert_eq!(to_write(1_000_000), libc::F_RDLCK);
-    // The duplicate has the same lock.
+    // The duplicate keeps the lock.
     drop(whole);
     assert!(!may_others("--shared", "whole"));
     drop(duplicate);
     assert!(may_others("--exclusive", "whole"));
 }
 
-/// A save reads files, and a process that closes one loses its locks on it.
+/// A save reads files, and a process that closes a file loses its locks on it.
 fn locks_are_not_lost_by_a_save() {
     let readable = file("readable");
     let writable = |name| {

@@ -1,10 +1,10 @@
-//! The zoo: each program sets up one kind of process state, is saved and brought back, and looks
-//! whether it is as it was.
+//! The zoo: each program sets up one kind of process state, is saved and restored, and checks its
+//! own state.
 //!
-//! `zoo NAME` runs a program, `zoo restore FILE [foreign]` brings one back, `zoo list` names all. A
-//! program that finds its state as it should be prints `ok NAME` and ends with 0. That is asked of
-//! the process that was saved and goes on, and of each that was brought back. `tests/zoo` does the
-//! asking; [`point`] says what the environment has to do with it.
+//! `zoo NAME` runs a program, `zoo restore FILE [foreign]` restores one, `zoo list` prints all
+//! names. A program whose state is right prints `ok NAME` and ends with status 0, both in the saved
+//! process that runs on and in each restored process. `tests/zoo` runs the programs; [`point`]
+//! describes the environment variables.
 
 mod blocked;
 mod carried;
@@ -32,7 +32,7 @@ use vm_image::{RestoreOptions, restore};
 
 type Program = (&'static str, fn());
 
-/// All of them.
+/// All programs.
 const PROGRAMS: &[&[Program]] = &[
     memory::PROGRAMS,
     shared::PROGRAMS,

@@ -4,7 +4,7 @@
 
 use std::{mem, ptr};
 
-/// A set of signals, as a number.
+/// The set of these signals.
 pub fn set_of(signals: &[i32]) -> libc::sigset_t {
     // SAFETY: zeros are a value, and `sigemptyset` writes all of it.
     unsafe {
@@ -17,7 +17,7 @@ pub fn set_of(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Sets this thread's mask; returns the one before.
+/// Sets this thread's signal mask; returns the previous mask.
 pub fn set_mask(set: &libc::sigset_t) -> libc::sigset_t {
     let mut old = set_of(&[]);
     // SAFETY: both are sets.
@@ -25,7 +25,7 @@ pub fn set_mask(set: &libc::sigset_t) -> libc::sigset_t {
     old
 }
 
-/// Blocks all signals; returns the mask before.
+/// Blocks all signals; returns the previous mask.
 pub fn block_all() -> libc::sigset_t {
     let all: Vec<i32> = (1..32).chain(34..=64).collect();
     set_mask(&set_of(&all))
@@ -34,7 +34,7 @@ pub fn block_all() -> libc::sigset_t {
 /// The signals that this thread blocks.
 pub fn blocked() -> Vec<i32> {
     let mut now = set_of(&[]);
-    // SAFETY: it only asks.
+    // SAFETY: the call only reads.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &mut now) };
     // SAFETY: a set.
     let has = |signal: &i32| unsafe { libc::sigismember(&now, *signal) == 1 };

@@ -1,6 +1,6 @@
-//! Memory of the process's own: heap, sparse and closed mappings, and what becomes of them later.
+//! Private memory: heap, sparse mappings and mappings without rights, and later changes of them.
 //!
-//! Maps memory by hand, so it has unsafe code.
+//! Maps memory by system calls, so it has unsafe code.
 
 use crate::point::save_point;
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
@@ -21,25 +21,25 @@ pub const PROGRAMS: &[(&str, fn())] = &[
 /// Bytes of a page.
 pub const PAGE: usize = 4096;
 
-/// New memory, private and anonymous, to be read and written.
+/// New private anonymous memory, readable and writable.
 pub fn mapped(len: usize) -> *mut u8 {
     let prot = ProtFlags::READ | ProtFlags::WRITE;
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     unsafe { mm::mmap_anonymous(ptr::null_mut(), len, prot, flags) }
         .expect("memory can be had")
         .cast()
 }
 
-/// Writes a number into a page of memory that was mapped.
+/// Writes a number into a page of mapped memory.
 pub fn put(memory: *mut u8, page: usize, number: u64) {
-    // SAFETY: callers say pages that are mapped and open.
+    // SAFETY: callers give pages that are mapped and writable.
     unsafe { memory.add(page * PAGE).cast::<u64>().write_volatile(number) }
 }
 
-/// Reads a number back.
+/// Reads the number in a page.
 pub fn get(memory: *mut u8, page: usize) -> u64 {
-    // SAFETY: callers say pages that are mapped and open.
+    // SAFETY: callers give pages that are mapped and readable.
     unsafe { memory.add(page * PAGE).cast::<u64>().read_volatile() }
 }
 
@@ -56,7 +56,7 @@ fn protect(memory: *mut u8, pages: std::ops::Range<usize>, flags: MprotectFlags)
     .expect("rights can be changed");
 }
 
-/// Small pieces, and one so large that two workers write it.
+/// Small allocations, and one so large that two workers write it.
 fn heap() {
     let mut words: BTreeMap<String, Vec<u32>> = BTreeMap::new();
     for n in 0..20_000u32 {
@@ -82,12 +82,12 @@ fn heap() {
     assert_eq!(again.iter().filter(|byte| **byte == 7).count(), 40 << 20);
 }
 
-/// 64 GiB of addresses of which 1,000 pages were touched; the image is small.
+/// 64 GiB of addresses with 1,000 touched pages; the image is small.
 fn sparse() {
     const PAGES: usize = (64 << 30) / PAGE;
     const EVERY: usize = PAGES / 1000;
     let memory = mapped(64 << 30);
-    // SAFETY: this program's own mapping; large pages would be more than was touched.
+    // SAFETY: this program's own mapping; large pages would make untouched pages present.
     unsafe { mm::madvise(memory.cast(), 64 << 30, mm::Advice::LinuxNoHugepage) }
         .expect("small pages can be had");
     for n in 0..1000 {
@@ -103,7 +103,7 @@ fn sparse() {
     }
 }
 
-/// Memory that nobody may read now has content all the same.
+/// Memory without rights keeps its content.
 fn closed_with_content() {
     let memory = mapped(300 * PAGE);
     (0..300).for_each(|page| put(memory, page, page as u64));
@@ -117,16 +117,16 @@ fn closed_with_content() {
     (0..300).for_each(|page| assert_eq!(get(memory, page), page as u64));
 }
 
-/// Pages that may not be touched, in the middle of memory that was mapped (Linux 6.13).
+/// Guard pages in the middle of mapped memory (Linux 6.13).
 fn guard_pages() {
     let memory = mapped(300 * PAGE);
     let is_closed = |page| {
         let pages = memory.wrapping_add(page * PAGE).cast();
-        // SAFETY: it reads a page of this program's own mapping, as a system call.
+        // SAFETY: the call reads a page of this program's own mapping.
         unsafe { libc::madvise(pages, PAGE, libc::MADV_POPULATE_READ) != 0 }
     };
     (0..200).for_each(|page| put(memory, page, page as u64 + 1));
-    // With content before, at the end of it, and where there was never any.
+    // Guard pages in memory with content, at the end of it, and in untouched memory.
     for pages in [0..1, 20..23, 199..201, 250..260] {
         if !guard(memory, pages, true) {
             return println!("note: this kernel has no guard pages");
@@ -147,15 +147,15 @@ fn guard_pages() {
     }
 }
 
-/// Makes guard pages, or takes them away. Whether this kernel knows them.
+/// Makes guard pages, or removes them. Returns whether this kernel can.
 pub fn guard(memory: *mut u8, pages: std::ops::Range<usize>, is_wanted: bool) -> bool {
     let advice = if is_wanted { 102 } else { 103 };
     let start = memory.wrapping_add(pages.start * PAGE).cast();
-    // SAFETY: pages of this program's own mapping, whose content it does not want.
+    // SAFETY: pages of this program's own mapping, whose content is not needed.
     unsafe { libc::madvise(start, pages.len() * PAGE, advice) == 0 }
 }
 
-/// What `/proc/self/maps` says of the mapping that begins at an address.
+/// The rights in `/proc/self/maps` of the mapping that begins at an address.
 fn rights_at(memory: *mut u8) -> String {
     let maps = fs::read_to_string("/proc/self/maps").expect("a table of mappings");
     let start = format!("{:x}-", memory as usize);
@@ -164,10 +164,10 @@ fn rights_at(memory: *mut u8) -> String {
     line.split(' ').nth(1).expect("rights").to_owned()
 }
 
-/// The heap below the program break goes on growing from where it was.
+/// The heap below the program break continues to grow from its end.
 fn break_heap() {
     let grow = |bytes| {
-        // SAFETY: the C library's allocator copes with others who use it.
+        // SAFETY: the C library's allocator tolerates other users of the program break.
         unsafe { libc::sbrk(bytes) }.cast::<u8>()
     };
     let first = grow(64 * PAGE as isize);
@@ -182,7 +182,7 @@ fn break_heap() {
     assert_eq!(grow(-16 * PAGE as isize), second.wrapping_add(16 * PAGE));
 }
 
-/// Holes, moved pieces, changed rights; and all of it can be changed further.
+/// Holes, moved pieces and changed rights; all of these can be changed further.
 fn mappings() {
     let memory = mapped(256 * PAGE);
     (0..256).for_each(|page| put(memory, page, page as u64 + 9));
@@ -192,7 +192,7 @@ fn mappings() {
     protect(memory, 30..35, MprotectFlags::READ);
     let from = memory.wrapping_add(200 * PAGE);
     let flags = mm::MremapFlags::MAYMOVE;
-    // SAFETY: its own pages, of which only the new place is used from here on.
+    // SAFETY: this program's own pages, of which only the new place is used from here on.
     let moved = unsafe { mm::mremap(from.cast(), 56 * PAGE, 112 * PAGE, flags) };
     let moved: *mut u8 = moved.expect("pages can be moved").cast();
     save_point();
@@ -214,14 +214,14 @@ fn mappings() {
     assert_eq!(get(memory, 12), 0);
 }
 
-/// A file's pages, of which some were changed, are kept even if the file is gone.
+/// Pages of a file, some of them changed, keep their content even if the file is removed.
 fn file_mapped_privately() {
     let path = format!("{}/mapped", crate::point::folder());
     let content: Vec<u8> = (0..10 * PAGE).map(|at| (at % 251) as u8).collect();
     fs::write(&path, &content[..9 * PAGE + 100]).expect("a file can be written");
     let file = fs::File::open(&path).expect("it is there");
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     let memory = unsafe {
         mm::mmap(
             ptr::null_mut(),
@@ -248,8 +248,8 @@ fn file_mapped_privately() {
     }
 }
 
-/// The flags of the mapping that an address is in, as the kernel tells them. The C library's stacks
-/// have such advice, too, and become one mapping with what is next to them.
+/// The kernel's flags of the mapping that contains an address. Stacks of the C library have such
+/// advice, too, and the kernel joins them to neighbours.
 fn flags_at(memory: *mut u8) -> Vec<String> {
     let maps = fs::read_to_string("/proc/self/smaps").expect("a table of mappings");
     let is_in = |line: &&str| {
@@ -267,12 +267,14 @@ fn flags_at(memory: *mut u8) -> Vec<String> {
         .split(' ')
         .map(str::to_owned)
         .collect();
-    // Whether a page was written since somebody asked is no business of the program.
+    // "sd" says whether a page was written since a tracker cleared it, and does not concern the
+    // program.
     flags.retain(|flag| flag != "sd" && !flag.is_empty());
     flags
 }
 
-/// Memory that is not in copies of the process is in the image, and is not in copies again.
+/// Memory that children do not get is in the image, and children of the restored process do not get
+/// it either.
 fn advice() {
     let advices = [
         libc::MADV_DONTFORK,
@@ -306,27 +308,27 @@ fn advice() {
         }
         assert_eq!(flags_at(*place), flags[index]);
     }
-    // A copy of the process does not have the one, and finds zeros in the other.
-    // SAFETY: the copy makes system calls only, and ends.
+    // A child does not have one piece of memory, and finds zeros in the other. SAFETY: the child
+    // makes system calls only, and ends.
     let copy = unsafe { libc::fork() };
     if copy == 0 {
         let wiped = get(places[1], 7) == 0;
         let mut residency = 0u8;
-        // SAFETY: it asks for one page, and ends.
+        // SAFETY: the child queries one page, and ends.
         unsafe {
             let gone = libc::mincore(first.cast(), PAGE, &raw mut residency) == -1;
             libc::_exit(i32::from(wiped) + 2 * i32::from(gone));
         }
     }
     let mut status = 0;
-    // SAFETY: it was just made.
+    // SAFETY: the child was just made.
     unsafe { libc::waitpid(copy, &mut status, 0) };
     assert_eq!(libc::WEXITSTATUS(status), 3);
 }
 
-/// Fills memory and tells the kernel about it.
+/// Fills memory, and gives the kernel advice for it.
 fn told((memory, advice): (*mut u8, i32)) -> *mut u8 {
-    // SAFETY: this program's own memory; none of the advice changes what it holds.
+    // SAFETY: this program's own memory; none of the advice changes the content.
     let result = unsafe { libc::madvise(memory.cast(), 900 * PAGE, advice) };
     assert_eq!(result, 0, "advice {advice}");
     (0..900).for_each(|page| put(memory, page, page as u64 + 3));

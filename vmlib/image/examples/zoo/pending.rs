@@ -1,4 +1,4 @@
-//! Signals that wait, blocked, while the process is saved.
+//! Signals that are blocked and pending during the save.
 
 use crate::{
     masks::{block_all, set_of},
@@ -24,7 +24,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ),
 ];
 
-/// What came with a signal.
+/// The information of a signal.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 struct Came {
     signal: i32,
@@ -32,7 +32,7 @@ struct Came {
     value: usize,
 }
 
-/// Takes a signal that waits.
+/// Takes a pending signal.
 fn take(signal: i32) -> Option<Came> {
     let time = libc::timespec {
         tv_sec: 0,
@@ -56,7 +56,7 @@ fn take(signal: i32) -> Option<Came> {
 }
 
 fn send(signal: i32) {
-    // SAFETY: it is blocked everywhere.
+    // SAFETY: the signal is blocked in all threads.
     unsafe { libc::kill(libc::getpid(), signal) };
 }
 
@@ -64,7 +64,7 @@ fn queue(signal: i32, value: usize) {
     let value = libc::sigval {
         sival_ptr: value as *mut libc::c_void,
     };
-    // SAFETY: it is blocked everywhere.
+    // SAFETY: the signal is blocked in all threads.
     assert_eq!(unsafe { libc::sigqueue(libc::getpid(), signal, value) }, 0);
 }
 
@@ -73,13 +73,13 @@ fn queue_for_this_thread(signal: i32, values: &[usize]) {
         let value = libc::sigval {
             sival_ptr: *value as *mut libc::c_void,
         };
-        // SAFETY: it is blocked here.
+        // SAFETY: the signal is blocked here.
         let queued = unsafe { libc::pthread_sigqueue(libc::pthread_self(), signal, value) };
         assert_eq!(queued, 0);
     }
 }
 
-/// An ordinary one, and two real-time ones of the same number with values, in order.
+/// A standard signal, and two real-time signals of the same number with values, in order.
 fn pending_for_the_process() {
     block_all();
     let (one, other) = (libc::SIGRTMIN() + 1, libc::SIGRTMIN() + 2);
@@ -104,7 +104,7 @@ fn pending_for_the_process() {
     assert_eq!(take(libc::SIGUSR1), None);
 }
 
-/// The kernel lets only the first thread send again what came from another process.
+/// The kernel lets only the first thread send a signal with the information of another process.
 fn pending_when_another_thread_saves() {
     block_all();
     let value = libc::SIGRTMIN() + 1;
@@ -125,7 +125,7 @@ fn pending_when_another_thread_saves() {
     assert_eq!(take(value), Some(with_value));
 }
 
-/// Each of two threads has one that the other does not get.
+/// Each of two threads has a signal that the other must not get.
 fn pending_for_a_thread() {
     block_all();
     let (before, after) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
@@ -152,7 +152,7 @@ fn pending_for_a_thread() {
     thread.join().expect("it finds its own");
 }
 
-/// As for the process: all of them, in order, with their values; and the process's own besides.
+/// All signals of a thread, in order, with their values, besides those of the process.
 fn pending_with_values_for_a_thread() {
     block_all();
     let signal = libc::SIGRTMIN() + 4;

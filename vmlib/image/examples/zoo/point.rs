@@ -1,10 +1,15 @@
-//! The point where a program of the zoo is saved, and other things that many of them need.
+//! The point where a program of the zoo is saved, and functions that many programs need.
 //!
-//! The environment says how: `ZOO_IMAGE` is where images go, with the number of the save behind it;
-//! `ZOO_SAVES` how often: each process that was brought back saves the next; `ZOO_FORKED` that a
-//! copy writes; `ZOO_IN_ROUNDS` that most is written while the program runs; `ZOO_LEAVE` that a process ends when it is saved, as it must where it would
-//! change files that the image wants unchanged; `ZOO_REFUSED` which system calls a filter refuses;
-//! `ZOO_BUSY` how many threads compute meanwhile.
+//! Environment variables:
+//!
+//! - `ZOO_IMAGE`: the path of images; the number of the save is added;
+//! - `ZOO_SAVES`: the number of saves; each restored process makes the next one;
+//! - `ZOO_FORKED`: a copy writes the image;
+//! - `ZOO_IN_ROUNDS`: most of the memory is written while the program runs;
+//! - `ZOO_LEAVE`: a process ends after its save, because it would change files that the restored
+//!   process needs;
+//! - `ZOO_REFUSED`: system calls that a filter refuses;
+//! - `ZOO_BUSY`: the number of threads that compute meanwhile.
 
 use std::{
     env,
@@ -16,10 +21,10 @@ use std::{
 };
 use vm_image::{Carry, Options, SaveError, Saved, Until, save, save_in_rounds};
 
-/// How long anything may take that is waited for.
+/// The time limit of each wait.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Several rounds even if there is little to send.
+/// Several rounds, even if there is little to send.
 const ROUNDS: Until = Until {
     small: 0,
     shrinks: 2.0,
@@ -42,13 +47,13 @@ fn image(number: u32) -> File {
     File::create(format!("{image}.{number}")).expect("the image can be made")
 }
 
-/// Saves this process. Returns in the one that goes on with 0, and in each that is brought back with
-/// how many lives it had.
+/// Saves this process. Returns 0 in the process that runs on, and the number of restores in each
+/// restored process.
 pub fn save_point() -> u32 {
     save_with(Carry::Nothing)
 }
 
-/// Likewise, and the images have the content of open files.
+/// As [`save_point`], and the images carry the content of open files.
 pub fn carrying_save_point() -> u32 {
     save_with(Carry::All)
 }
@@ -73,7 +78,7 @@ fn save_with(carry: Carry) -> u32 {
             Saved::Whole { .. } => {}
         }
         if is_set("ZOO_LEAVE") {
-            // SAFETY: it ends the process; nothing may be written, dropped or flushed.
+            // SAFETY: the call ends the process, without writing, dropping or flushing anything.
             unsafe { libc::_exit(0) };
         }
         return number - 1;
@@ -81,12 +86,12 @@ fn save_with(carry: Carry) -> u32 {
     saves
 }
 
-/// Asks for a save, which has to be refused with this in the text; and goes on.
+/// Requests a save, which must be refused with a text that contains `text`. The process runs on.
 pub fn refused(text: &str) {
     refused_with(text, Options::default());
 }
 
-/// Likewise, where the content of open files is to be in the image.
+/// As [`refused`], for a save that carries the content of open files.
 pub fn refused_to_carry(text: &str) {
     let options = Options {
         carry: Carry::All,
@@ -108,13 +113,13 @@ fn refused_with(text: &str, options: Options<'_>) {
             other => panic!("not refused because '{text}': {other:?}"),
         }
     }
-    // Other threads run on, and so does this one.
+    // Other threads run on, as does this one.
     thread::spawn(|| black_box(7))
         .join()
         .expect("a thread can be had");
 }
 
-/// Threads that compute all the time, and take no signal.
+/// Starts threads that compute all the time and take no signal.
 pub fn begin_busy_threads() {
     let count = number("ZOO_BUSY", 0);
     if count == 0 {
@@ -132,7 +137,7 @@ pub fn begin_busy_threads() {
     crate::masks::set_mask(&before);
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -157,12 +162,12 @@ fn state(tid: i32) -> char {
     stat[after + 2..].chars().next().expect("a state")
 }
 
-/// A folder of this run's own.
+/// A folder of this run.
 pub fn folder() -> String {
     env::var("ZOO_FOLDER").expect("the environment says where files go")
 }
 
-/// Has the kernel refuse the system calls that the environment names, as sandboxes do.
+/// Has the kernel refuse the system calls in `ZOO_REFUSED`, as sandboxes do.
 pub fn refuse_calls() {
     let Ok(text) = env::var("ZOO_REFUSED") else {
         return;

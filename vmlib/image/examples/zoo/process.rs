@@ -1,4 +1,4 @@
-//! What belongs to the process as a whole, and what its threads set for themselves.
+//! State of the process as a whole, and settings of its threads.
 
 use crate::point::{folder, save_point, until};
 use rustix::{
@@ -47,7 +47,7 @@ fn working_directory() {
 }
 
 fn environment() {
-    // SAFETY: the only thread, or others that do not look at the environment.
+    // SAFETY: no other thread reads the environment.
     unsafe {
         env::set_var("ZOO_ANIMAL", "an emu");
         env::remove_var("PATH");
@@ -96,7 +96,7 @@ fn limits() {
     }
 }
 
-/// What was opened before stays open.
+/// Descriptors above the limit that were opened earlier stay open.
 fn limit_below_what_is_open() {
     let null = fs::File::open("/dev/null").expect("it is there");
     let high = rustix::io::fcntl_dupfd_cloexec(&null, 150).expect("a number");
@@ -129,7 +129,7 @@ fn name_and_arguments() {
     assert!(stat.contains("(zoo animal)"), "{stat}");
 }
 
-/// Each thread has its own.
+/// Each thread has its own nice value.
 fn nice() {
     let now = process::getpriority_process(None).expect("a value");
     let (own, theirs) = ((now + 2).min(19), (now + 4).min(19));
@@ -149,7 +149,7 @@ fn nice() {
     thread.join().expect("its value is as it was");
 }
 
-/// The last of the processors that this thread may use, alone.
+/// Binds this thread to the last of its processors.
 fn affinity() {
     let all = rustix::thread::sched_getaffinity(None).expect("a set");
     let last = (0..CpuSet::MAX_CPU).rev().find(|n| all.is_set(*n));
@@ -160,7 +160,7 @@ fn affinity() {
     assert_eq!(rustix::thread::sched_getaffinity(None), Ok(one));
 }
 
-/// A generator in memory goes on where it was; the kernel's gives new numbers.
+/// A generator in memory continues its sequence; the kernel's generator returns new numbers.
 fn random_numbers() {
     fn next(state: &mut [u64; 2]) -> u64 {
         let sum = state[0].wrapping_add(state[1]);
@@ -185,12 +185,11 @@ fn random_numbers() {
     assert_ne!(bytes, [0; 32]);
 }
 
-/// Likewise through the kernel's code in the process, as newer C libraries do, whatever kernel that code
-/// is of.
+/// The same for getrandom in the vdso, which newer C libraries call, with the vdso of any kernel.
 fn random_numbers_of_the_kernel() {
     type GetRandom = unsafe extern "C" fn(*mut u8, usize, u32, *mut u8, usize) -> isize;
-    // SAFETY: the library is in every process, and the function of that name is of that type. Asked for
-    // so many bytes of state it tells how many it needs, and with what rights and flags.
+    // SAFETY: the vdso is in every process, and the function of that name has that type. With `!0`
+    // bytes of state it returns the required size, rights and flags.
     let (function, state, len) = unsafe {
         let library = c"linux-vdso.so.1".as_ptr();
         let library = libc::dlopen(library, libc::RTLD_NOW | libc::RTLD_NOLOAD);
@@ -212,7 +211,7 @@ fn random_numbers_of_the_kernel() {
     };
     let next = || {
         let mut bytes = [0u8; 32];
-        // SAFETY: the state is as the function wants it, and nobody else's.
+        // SAFETY: the state is as the function requires, and no other code uses it.
         let got = unsafe { function(bytes.as_mut_ptr(), bytes.len(), 0, state, len) };
         assert_eq!(got, 32);
         bytes
@@ -223,13 +222,13 @@ fn random_numbers_of_the_kernel() {
     assert!(before != after[0] && after[0] != after[1] && after[0] != [0; 32]);
 }
 
-/// Clocks that are read through the kernel's code in the process go on, forwards.
+/// Clocks that are read through the vdso continue, and do not go back.
 fn clocks() {
     use rustix::time::{ClockId, clock_gettime};
     let (instant, time) = (std::time::Instant::now(), std::time::SystemTime::now());
     save_point();
     for _ in 0..1000 {
-        // The first asks by the C library, which goes through that code; the second asks the kernel.
+        // The first reads through the vdso by the C library; the second makes the system call.
         let read = instant.elapsed();
         assert!(read.as_secs() < 300, "{read:?} have passed");
         let time = time.elapsed().expect("it goes forwards");
@@ -237,11 +236,11 @@ fn clocks() {
     }
     let before = clock_gettime(ClockId::Monotonic);
     assert!(clock_gettime(ClockId::Monotonic) >= before);
-    // SAFETY: it asks for the processor.
+    // SAFETY: the call only reads.
     assert!(unsafe { libc::sched_getcpu() } >= 0);
 }
 
-/// The process has a new number, and all ask for it as ever.
+/// The restored process has a new id, and the usual calls report it.
 fn identity() {
     let before = std::process::id();
     let lives = save_point();
@@ -258,14 +257,15 @@ fn identity() {
         "{now} now, {before} before, after {lives}"
     );
     let busy = env::var("ZOO_BUSY").map_or(0, |count| count.parse().expect("a number"));
-    // One that has just ended, as the one that sent memory in rounds, is listed a little longer.
+    // A thread that has just ended, such as the one that sent memory in rounds, is listed a little
+    // longer.
     until("the threads are those of the program", || {
         let threads = fs::read_dir("/proc/self/task").expect("a list").count();
         threads == 1 + busy
     });
 }
 
-/// What `/proc` says of the rights of this thread.
+/// The rights of this thread, as `/proc` shows them.
 fn rights() -> Vec<String> {
     let status = fs::read_to_string("/proc/thread-self/status").expect("it can be read");
     let names = ["Uid:", "Gid:", "Groups:", "Cap", "NoNewPrivs:"];
@@ -277,11 +277,12 @@ fn rights() -> Vec<String> {
         .collect()
 }
 
-/// Root becomes a user who has a capability and groups, and nobody gets new rights any more.
+/// Root becomes a user with one capability and groups, and gives up gaining new rights.
 fn rights_given_up() {
     const SERVICE: u64 = 1 << 10;
     let is_root = process::geteuid().is_root();
-    // SAFETY: each changes the rights of all threads, or of this one, the only one that is looked at.
+    // SAFETY: each call changes the rights of all threads, or of this one, whose rights alone are
+    // checked.
     unsafe {
         if is_root {
             assert_eq!(libc::setgroups(2, [3001, 3002].as_ptr()), 0);
@@ -296,7 +297,7 @@ fn rights_given_up() {
             assert_eq!(result, 0);
             assert_eq!(libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
         }
-        // Threads that compute beside it would have other rights.
+        // Busy threads would have other rights.
         if env::var_os("ZOO_BUSY").is_none() {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         }
@@ -313,21 +314,21 @@ fn rights_given_up() {
     before.wait();
     save_point();
     assert_eq!(rights(), own);
-    // SAFETY: it only asks.
+    // SAFETY: the call only reads.
     assert_eq!(unsafe { libc::prctl(libc::PR_GET_DUMPABLE, 0, 0, 0, 0) }, 1);
     if is_root {
-        // SAFETY: it is not allowed.
+        // SAFETY: the call is not allowed.
         assert_eq!(unsafe { libc::setresuid(0, 0, 0) }, -1, "it is root again");
     }
     after.wait();
     thread.join().expect("its rights are as they were");
 }
 
-/// Who has registered for barriers is served, and nobody else.
+/// Only a process that has registered for a barrier can use it.
 fn memory_barriers() {
     const REGISTER: [u32; 3] = [1 << 4, 1 << 6, 1 << 8];
     const BARRIER: [u32; 3] = [1 << 3, 1 << 5, 1 << 7];
-    // SAFETY: it registers, or orders memory.
+    // SAFETY: the call registers, or orders memory.
     let call = |command: u32| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) };
     let served = [0, 1, 2].map(|kind| call(REGISTER[kind]) == 0);
     assert!(served[0], "this kernel has barriers");
@@ -341,7 +342,7 @@ fn large_pages_and_want_of_memory() {
     let score = "/proc/self/oom_score_adj";
     fs::write(score, "567").expect("it may be raised");
     let large_pages = |what: i32, value: i32| {
-        // SAFETY: it concerns only how memory is had.
+        // SAFETY: the call only concerns the size of pages.
         unsafe { libc::prctl(what, value, 0, 0, 0) }
     };
     assert_eq!(large_pages(libc::PR_SET_THP_DISABLE, 1), 0);
@@ -351,7 +352,7 @@ fn large_pages_and_want_of_memory() {
     assert_eq!(large_pages(libc::PR_GET_THP_DISABLE, 0), 1);
 }
 
-/// Where standard input is a terminal: what is typed is not shown.
+/// If standard input is a terminal: typed characters are not echoed.
 fn terminal_modes() {
     let modes = || {
         // SAFETY: zeros are a value, and the C library writes it.
@@ -363,7 +364,7 @@ fn terminal_modes() {
     if let Some(mut wanted) = modes() {
         wanted.c_lflag &= !(libc::ECHO | libc::ICANON);
         wanted.c_cc[libc::VMIN] = 7;
-        // SAFETY: it reads the modes.
+        // SAFETY: the call reads the modes.
         assert_eq!(unsafe { libc::tcsetattr(0, libc::TCSANOW, &wanted) }, 0);
     }
     let before = modes();

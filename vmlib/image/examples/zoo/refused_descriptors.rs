@@ -1,4 +1,4 @@
-//! Open descriptors that cannot be brought back: the save says so, by name, and nothing stops.
+//! Open descriptors that cannot be restored: the save names them, and no thread is stopped.
 
 use crate::{
     memory::PAGE,
@@ -57,7 +57,7 @@ fn refused_socket() {
     drop((one, other));
 }
 
-/// Another process, which is no child of this one, reads from it.
+/// Another process, which is no child of this one, reads from the pipe.
 fn refused_pipe() {
     let (reader, writer) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
@@ -68,7 +68,7 @@ fn refused_pipe() {
         .status();
     assert!(status.expect("there is a shell").success());
     refused("a pipe to another process");
-    // The other one ends.
+    // The other process ends.
     drop(writer);
 }
 
@@ -104,7 +104,7 @@ fn refused_timerfd() {
 
 fn refused_signalfd() {
     let set = crate::masks::set_of(&[libc::SIGUSR1]);
-    // SAFETY: it reads the set.
+    // SAFETY: the call reads the set.
     let kept = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC) };
     assert!(kept >= 0);
     refused("a signalfd");
@@ -169,7 +169,7 @@ fn refused_memfd() {
     drop(kept);
 }
 
-/// Brought back apart from each other, what is written by the one would not be seen by the other.
+/// Restored separately, one would not show what is written to the other.
 fn refused_mapped_memfd() {
     let kept = fs::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory");
     fs::ftruncate(&kept, PAGE as u64).expect("it can grow");
@@ -178,7 +178,7 @@ fn refused_mapped_memfd() {
     let at = unsafe { mm::mmap(ptr::null_mut(), PAGE, rights, MapFlags::SHARED, &kept, 0) };
     let at = at.expect("memory");
     refused_to_carry("is a memory file that is mapped too");
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses the memory.
     unsafe { mm::munmap(at, PAGE).expect("it was mapped") };
     drop(kept);
 }
@@ -193,7 +193,7 @@ fn refused_sealed_file() {
 
 fn refused_unreadable_to_be_carried() {
     if rustix::process::geteuid().is_root() {
-        // Root may read everything.
+        // Root may read every file.
         return;
     }
     let path = format!("{}/unreadable", folder());
@@ -205,7 +205,7 @@ fn refused_unreadable_to_be_carried() {
 
 fn map_shared(file: impl AsFd) {
     let (prot, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     unsafe { mm::mmap(ptr::null_mut(), 2 * PAGE, prot, flags, file, 0) }.expect("it can be mapped");
 }
 
@@ -231,19 +231,19 @@ fn refused_shm() {
     refused("shared with other processes");
 }
 
-/// A promise of the kernel to tell when others open the file.
+/// A lease: the kernel notifies the process when the file is opened elsewhere.
 fn refused_lease() {
     use std::os::fd::AsRawFd as _;
     let path = format!("{}/leased", folder());
     fs::open(&path, OFlags::CREATE | OFlags::WRONLY, Mode::RWXU).expect("a file can be made");
     let file = File::open(&path).expect("it is there");
-    // SAFETY: it concerns this file alone.
+    // SAFETY: the call concerns this file alone.
     let leased = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
     assert_eq!(leased, 0, "a lease can be had");
     refused("holds a lease on");
 }
 
-/// What was written to it where it is brought back would not be in the file that the other name is of.
+/// The restored process would write to a new file, and not to the file under the other name.
 fn refused_file_with_another_name() {
     let (one, other) = (format!("{}/one", folder()), format!("{}/other", folder()));
     let kept = File::create(&one).expect("a file can be made");
@@ -259,7 +259,7 @@ fn refused_file_with_another_name() {
     drop(kept);
 }
 
-/// Another process, or another thread, is there no more.
+/// The restored process does not have the other process, or the other thread.
 fn refused_file_of_another_process() {
     let parent = std::os::unix::process::parent_id();
     let kept = File::open(format!("/proc/{parent}/stat")).expect("it can be read");
@@ -269,7 +269,7 @@ fn refused_file_of_another_process() {
     let (end, ends) = std::sync::mpsc::channel::<()>();
     let thread = std::thread::spawn(move || {
         give.send(crate::point::tid()).expect("it is waited for");
-        // Until the other end is dropped.
+        // Blocks until the other end is dropped.
         let _ = ends.recv();
     });
     let tid = taken.recv().expect("a number");
@@ -279,7 +279,7 @@ fn refused_file_of_another_process() {
     thread.join().expect("it ends");
 }
 
-/// The kernel's file of a name space has none.
+/// The kernel's file of a namespace has no path.
 fn refused_file_without_path() {
     let kept = File::open("/proc/self/ns/net").expect("it can be opened");
     refused("and nothing of that name can be reached");

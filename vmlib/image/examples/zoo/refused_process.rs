@@ -1,4 +1,4 @@
-//! States of a process that cannot be brought back: the save says so, by name, and nothing stops.
+//! States of a process that cannot be restored: the save names them, and no thread is stopped.
 
 use crate::{
     memory::{PAGE, get, guard, put},
@@ -37,11 +37,11 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ),
 ];
 
-/// What is below guard pages in shared memory comes back when they are taken away, but nobody can look
-/// at it before (Linux 6.15).
+/// Content below guard pages in shared memory is visible again when the guard pages are removed,
+/// but a save cannot read it (Linux 6.15).
 fn refused_hidden_memory() {
     const LEN: usize = 16 * PAGE;
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     let memory = unsafe {
         let flags = rustix::mm::MapFlags::SHARED;
         let prot = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
@@ -58,9 +58,9 @@ fn refused_hidden_memory() {
 
 fn refused_child() {
     let mut command = Command::new("/bin/cat");
-    // It ends with this process: then its standard input does.
+    // The child ends with this process, because its standard input ends then.
     let mut child = command.stdin(Stdio::piped()).spawn().expect("a child");
-    // It has its name a little later than its spawner goes on.
+    // The child gets its name a little after the spawn has returned.
     let comm = format!("/proc/{}/comm", child.id());
     until("it is named", || {
         fs::read_to_string(&comm).is_ok_and(|name| name == "cat\n")
@@ -70,7 +70,7 @@ fn refused_child() {
     child.wait().expect("it ends");
 }
 
-/// Somebody still has to hear that it ended.
+/// The child has ended, but was not waited for.
 fn refused_child_that_ended() {
     let mut child = Command::new("/bin/true").spawn().expect("a child");
     let stat = format!("/proc/{}/stat", child.id());
@@ -81,7 +81,7 @@ fn refused_child_that_ended() {
     child.wait().expect("it ended");
 }
 
-/// A thread blocks all signals without the C library, so that nothing can keep ours open.
+/// A thread blocks all signals by a bare system call, which the interposed functions do not see.
 fn refused_blocked_signal() {
     let step = Arc::new(AtomicU32::new(0));
     let thread = deaf(step.clone());
@@ -92,7 +92,7 @@ fn refused_blocked_signal() {
     thread.join().expect("it ran on");
 }
 
-/// A thread that blocks all signals, sets 1, and waits until there is 2.
+/// Starts a thread that blocks all signals, sets the step to 1, and waits until it is 2.
 fn deaf(step: Arc<AtomicU32>) -> thread::JoinHandle<()> {
     let work = move || {
         let (all, old) = ([!0u64], [0u64]);
@@ -114,7 +114,7 @@ fn deaf(step: Arc<AtomicU32>) -> thread::JoinHandle<()> {
     thread.spawn(work).expect("a thread")
 }
 
-/// The first thread ends, the others go on.
+/// The first thread ends, and the other threads run on.
 fn refused_without_leader() {
     let leader = crate::point::tid();
     thread::spawn(move || {
@@ -126,13 +126,13 @@ fn refused_without_leader() {
         println!("ok refused_without_leader");
         std::process::exit(0);
     });
-    // SAFETY: it ends this thread alone, of which nobody needs anything any more.
+    // SAFETY: the call ends this thread alone, which no code needs any more.
     unsafe { libc::syscall(libc::SYS_exit, 0) };
 }
 
 fn refused_not_dumpable() {
     let set = |value: i32| {
-        // SAFETY: it sets a flag of the process.
+        // SAFETY: the call sets a flag of the process.
         unsafe { libc::prctl(libc::PR_SET_DUMPABLE, value, 0, 0, 0) }
     };
     set(0);
@@ -151,7 +151,7 @@ fn refused_system_v_memory() {
         (id, at)
     };
     refused("memory is shared with other processes");
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses the memory.
     unsafe { libc::shmdt(at) };
     assert!(id >= 0);
 }
@@ -173,7 +173,7 @@ fn refused_protection_keys() {
     refused("protection keys");
 }
 
-/// Two threads save at once: at least one gets its image, and none is hurt.
+/// Two threads save at once: at least one gets its image, and the process is not harmed.
 fn refused_second_save() {
     use std::os::fd::AsFd as _;
     use vm_image::{Options, SaveError, Saved, save};
@@ -209,12 +209,13 @@ fn refused_second_save() {
     assert!(whole > 0, "nobody got an image");
 }
 
-/// A thread gave up rights that the others have: a restore gives all the same.
+/// One thread gave up rights that the others have; a restore would give all threads the same
+/// rights.
 fn refused_rights_of_a_thread() {
     let step = Arc::new(AtomicU32::new(0));
     let its_step = step.clone();
     let work = move || {
-        // SAFETY: it concerns this thread alone.
+        // SAFETY: the call concerns this thread alone.
         unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
         its_step.store(1, SeqCst);
         until("it is over", || its_step.load(SeqCst) == 2);
@@ -227,15 +228,15 @@ fn refused_rights_of_a_thread() {
     thread.join().expect("it ran on");
 }
 
-/// As thread sanitizers have it.
+/// Memory at the restorer's addresses, as thread sanitizers have it.
 fn refused_memory_in_the_restorers_place() {
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     let start = vm_image::format::RESTORER.start as usize;
-    // SAFETY: new memory, in the place of none.
+    // SAFETY: new memory, which replaces none.
     let at = unsafe { libc::mmap(ptr::without_provenance_mut(start), 1 << 44, 0, flags, -1, 0) };
     assert_eq!(at as usize, start);
     refused("is at the addresses that the restorer needs");
-    // SAFETY: nobody uses it.
+    // SAFETY: no code uses the memory.
     unsafe { libc::munmap(at, 1 << 44) };
 }

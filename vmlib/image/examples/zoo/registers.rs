@@ -1,6 +1,6 @@
-//! Registers that hold values while a thread is stopped in a loop that calls nobody.
+//! Registers that hold values while a thread is stopped in a loop without a call.
 //!
-//! Written in assembly, so that it is known what is where.
+//! Written in assembly, so that the registers are known.
 
 use crate::point::{save_point, until};
 use std::{
@@ -17,10 +17,11 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("floating_point_state", floating_point_state),
 ];
 
-/// 1: the values are in place. 2: they may be looked at.
+/// 1: the values are in the registers. 2: the registers may be checked.
 static STEP: AtomicU32 = AtomicU32::new(0);
 
-/// Saves while another thread is in the loop of `hold`, which ends with what the registers held.
+/// Saves while another thread is in the loop of `hold`, which returns the final values of the
+/// registers.
 fn while_held<T: Send + 'static>(hold: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = thread::spawn(hold);
     until("the values are in place", || STEP.load(SeqCst) == 1);
@@ -102,8 +103,8 @@ fn wide_vector_registers() {
     let values: [u8; 2048] = std::array::from_fn(|at| (at * 5 + at / 256) as u8);
     let held = while_held(move || {
         let (mut found, mut mask) = ([0u8; 2048], 0u32);
-        // SAFETY: reads `values`, writes `found` and the step; the processor has the registers, and
-        // code that is compiled for any processor uses neither the upper ones nor the masks.
+        // SAFETY: reads `values`, writes `found` and the step; the processor has the registers.
+        // Code that is compiled for any processor uses neither the upper registers nor the masks.
         unsafe {
             asm!(
                 ".irp n, 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
@@ -136,14 +137,14 @@ fn wide_vector_registers() {
     assert_eq!(held, (values, 0xa5a5));
 }
 
-/// How numbers are rounded, and numbers on the stack of the old floating-point unit.
+/// The rounding mode, and numbers on the x87 stack.
 fn floating_point_state() {
     let held = while_held(|| {
         let (control, vector): (u16, u32) = (0x0a7f, 0x9f80 | 0x6000);
         let (mut control_found, mut vector_found) = (0u16, 0u32);
         let (mut one, mut pi) = (0f64, 0f64);
         let (plain, plain_vector): (u16, u32) = (0x037f, 0x1f80);
-        // SAFETY: writes what it is given; the usual settings are back at its end.
+        // SAFETY: writes its operands; the default settings are restored at its end.
         unsafe {
             asm!(
                 "fldcw [{control}]", "ldmxcsr [{vector}]", "fld1", "fldpi",
@@ -162,7 +163,7 @@ fn floating_point_state() {
         }
         (control_found, vector_found, one, pi)
     });
-    // Rounded up to 53 bits, as the control word wants.
+    // Rounded up to 53 bits, as the control word says.
     let pi = f64::from_bits(std::f64::consts::PI.to_bits() + 1);
     assert_eq!(held, (0x0a7f, 0xff80, 1.0, pi));
 }

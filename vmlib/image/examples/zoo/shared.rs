@@ -1,6 +1,6 @@
-//! Memory that several mappings show, of the process's own and of files.
+//! Memory that several mappings show: shared memory of the process, and files.
 //!
-//! Maps memory by hand, so it has unsafe code.
+//! Maps memory by system calls, so it has unsafe code.
 
 use crate::{
     memory::{PAGE, get, put},
@@ -34,15 +34,15 @@ const BOTH: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 fn shown(file: impl AsFd, pages: usize, from: usize, prot: ProtFlags) -> *mut u8 {
     let (len, offset) = (pages * PAGE, (from * PAGE) as u64);
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     unsafe { mm::mmap(ptr::null_mut(), len, prot, MapFlags::SHARED, file, offset) }
         .expect("a file can be mapped")
         .cast()
 }
 
-/// Some pages touched, some not; it is still shared when the process is copied.
+/// Some pages are touched, some are not. The memory is still shared with a forked child.
 fn shared_anonymous() {
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     let memory: *mut u8 =
         unsafe { mm::mmap_anonymous(ptr::null_mut(), 500 * PAGE, BOTH, MapFlags::SHARED) }
             .expect("memory can be had")
@@ -55,11 +55,11 @@ fn shared_anonymous() {
         let wanted = if page % 3 == 0 { page as u64 + 1 } else { 0 };
         assert_eq!(get(memory, page), wanted, "page {page}");
     }
-    // SAFETY: the copy makes bare system calls only, and ends.
+    // SAFETY: the child makes bare system calls only, and ends.
     match unsafe { libc::fork() } {
         0 => {
             put(memory, 1, 99);
-            // SAFETY: it ends the copy.
+            // SAFETY: the call ends the child.
             unsafe { libc::_exit(0) }
         }
         child => {
@@ -71,7 +71,7 @@ fn shared_anonymous() {
     assert_eq!(get(memory, 1), 99, "what the copy wrote is not seen");
 }
 
-/// What is written by way of one mapping is seen by way of the other, as before.
+/// A write through one mapping shows in the other.
 fn shared_twice() {
     let file = system::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory can be had");
     system::ftruncate(&file, 20 * PAGE as u64).expect("it can grow");
@@ -88,7 +88,7 @@ fn shared_twice() {
     assert_eq!(get(part, 4), 4321);
 }
 
-/// What is written to a mapped file after it was brought back arrives in the file.
+/// A write to a mapped file by the restored process reaches the file.
 fn shared_file() {
     let path = format!("{}/shared", folder());
     fs::write(&path, vec![1u8; 8 * PAGE]).expect("a file can be written");
@@ -106,7 +106,7 @@ fn shared_file() {
 }
 
 fn anonymous(pages: usize) -> *mut u8 {
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     unsafe { mm::mmap_anonymous(ptr::null_mut(), pages * PAGE, BOTH, MapFlags::SHARED) }
         .expect("memory can be had")
         .cast()
@@ -114,22 +114,22 @@ fn anonymous(pages: usize) -> *mut u8 {
 
 fn shown_privately(file: impl AsFd, pages: usize, from: usize) -> *mut u8 {
     let (len, offset) = (pages * PAGE, (from * PAGE) as u64);
-    // SAFETY: the kernel chooses where, so nothing is replaced.
+    // SAFETY: the kernel chooses the address, so nothing is replaced.
     unsafe { mm::mmap(ptr::null_mut(), len, BOTH, MapFlags::PRIVATE, file, offset) }
         .expect("a file can be mapped")
         .cast()
 }
 
-/// Results of a worker that nobody has looked at yet: this process has not touched those pages.
+/// A child has written pages that this process has not touched.
 fn shared_by_a_child_that_ended() {
     let memory = anonymous(40_000);
-    // SAFETY: the copy writes memory, and ends.
+    // SAFETY: the child writes memory, and ends.
     match unsafe { libc::fork() } {
         0 => {
             (0..40_000)
                 .step_by(7)
                 .for_each(|page| put(memory, page, page as u64 + 5));
-            // SAFETY: it ends the copy.
+            // SAFETY: the call ends the child.
             unsafe { libc::_exit(0) }
         }
         child => {
@@ -145,7 +145,8 @@ fn shared_by_a_child_that_ended() {
     }
 }
 
-/// Likewise: written before it was mapped. What lies behind its end stays closed.
+/// The memory was written through a descriptor before it was mapped. Addresses behind its end
+/// cannot be accessed.
 fn shared_and_written_by_descriptor() {
     let file = system::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory can be had");
     rustix::io::write(&file, &[7; 3 * PAGE]).expect("it can be written");
@@ -155,13 +156,13 @@ fn shared_and_written_by_descriptor() {
     (0..3).for_each(|page| assert_eq!(get(memory, page), 0x0707_0707_0707_0707, "{page}"));
 }
 
-/// Memory that is shared by its origin, of which there is a private mapping alone.
+/// Shared memory that is left with a private mapping only.
 fn shared_shown_privately() {
     let memory = anonymous(5);
     (0..5).for_each(|page| put(memory, page, page as u64 + 11));
     let (at, end) = (memory as usize, memory as usize + 5 * PAGE);
     let name = format!("/proc/self/map_files/{at:x}-{end:x}");
-    // Which takes rights that few users have.
+    // Opening the file requires a privilege that few users have.
     let view = match fs::File::open(name) {
         Ok(file) => shown_privately(&file, 4, 1),
         Err(_) => {
@@ -170,13 +171,13 @@ fn shared_shown_privately() {
         }
     };
     put(view, 1, 99);
-    // SAFETY: nobody uses it any more.
+    // SAFETY: no code uses the memory any more.
     unsafe { mm::munmap(memory.cast(), 5 * PAGE) }.expect("it was mapped");
     save_point();
     assert_eq!([0, 1, 2, 3].map(|page| get(view, page)), [12, 99, 14, 15]);
 }
 
-/// Brought back by value, it would not show what is written any more.
+/// A restored private mapping would not show later writes.
 fn refused_private_view_of_what_is_written() {
     let file = system::memfd_create("zoo", MemfdFlags::CLOEXEC).expect("memory can be had");
     system::ftruncate(&file, 4 * PAGE as u64).expect("it can grow");
@@ -186,15 +187,15 @@ fn refused_private_view_of_what_is_written() {
     let memory = shown(&file, 4, 0, BOTH);
     drop(file);
     refused("can be written by way of its shared mapping at 0x");
-    // SAFETY: nobody uses it any more.
+    // SAFETY: no code uses the memory any more.
     unsafe { mm::munmap(memory.cast(), 4 * PAGE) }.expect("it was mapped");
     put(view, 1, 5);
-    // Nobody can write it any more.
+    // No descriptor or mapping can write the memory any more.
     save_point();
     assert_eq!([0, 1].map(|page| get(view, page)), [0, 5]);
 }
 
-/// What a library or a cache was replaced by is another file; this one is still read.
+/// A library or a cache was replaced by another file, and the old file is still read.
 fn deleted_file_shown_read_only() {
     let path = format!("{}/read only", folder());
     let content: Vec<u8> = (0..3 * PAGE + 100).map(|at| (at / 7) as u8).collect();

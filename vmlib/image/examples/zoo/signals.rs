@@ -1,6 +1,6 @@
-//! Actions of signals, masks, and the stack that handlers may have of their own.
+//! Actions of signals, masks, and alternate stacks of handlers.
 //!
-//! Installs handlers, so it has unsafe code. The functions that other programs use come first.
+//! Installs handlers, so it has unsafe code. Functions that other programs use come first.
 
 use crate::{
     masks::{blocked, set_mask, set_of},
@@ -23,12 +23,12 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("saved_in_a_handler", saved_in_a_handler),
 ];
 
-/// A handler: signal, what came with it, the interrupted context.
+/// A handler; its arguments are the signal, the signal's information, and the interrupted context.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
 /// Installs a handler.
 pub fn install(signal: i32, handler: Handler, flags: i32, mask: &[i32]) {
-    // SAFETY: zeros are a value; the handlers of the zoo are fit to run at any moment.
+    // SAFETY: zeros are a value; the handlers of the zoo may run at any moment.
     let result = unsafe {
         let mut action: libc::sigaction = mem::zeroed();
         action.sa_sigaction = handler as usize;
@@ -39,7 +39,7 @@ pub fn install(signal: i32, handler: Handler, flags: i32, mask: &[i32]) {
     assert_eq!(result, 0, "the handler of {signal} cannot be installed");
 }
 
-/// The action of a signal: handler, flags but for those of the C library, blocked signals.
+/// The action of a signal: handler, flags except those of the C library, blocked signals.
 fn action(signal: i32) -> (usize, i32, Vec<i32>) {
     // SAFETY: zeros are a value, and the call writes it.
     let action = unsafe {
@@ -59,7 +59,7 @@ fn action(signal: i32) -> (usize, i32, Vec<i32>) {
 
 /// Sends a signal to this thread.
 pub fn raise(signal: i32) {
-    // SAFETY: it is handled or blocked.
+    // SAFETY: the signal is handled or blocked.
     unsafe { libc::raise(signal) };
 }
 
@@ -70,7 +70,7 @@ pub fn count(signal: i32) -> u32 {
     COUNTS[signal as usize].load(SeqCst)
 }
 
-/// Counts.
+/// Counts the signal.
 pub extern "C" fn counting(signal: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     COUNTS[signal as usize].fetch_add(1, SeqCst);
 }
@@ -90,7 +90,7 @@ fn signal_actions() {
         &[],
     );
     install(libc::SIGUSR2, counting, libc::SA_RESETHAND, &[]);
-    // SAFETY: no handler.
+    // SAFETY: no handler is set.
     unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
     let all = || -> Vec<_> {
         (1..=64)
@@ -120,14 +120,14 @@ fn signal_actions() {
     );
 }
 
-/// The signal's own action appears with the first save; a refused one will do.
+/// The first save installs the action of the library's signal; a refused save does, too.
 fn save_once_to_install() -> Result<(), vm_image::SaveError> {
     let file = std::fs::File::create("/dev/null").expect("it is there");
     let options = vm_image::Options::default();
     vm_image::save(std::os::fd::AsFd::as_fd(&file), options).map(|_| ())
 }
 
-/// Each thread blocks what it blocked.
+/// Each thread keeps its signal mask.
 fn signal_masks() {
     let (before, after) = (Arc::new(Barrier::new(5)), Arc::new(Barrier::new(5)));
     let own = [libc::SIGUSR1, libc::SIGTERM, libc::SIGRTMIN() + 20];
@@ -180,7 +180,8 @@ extern "C" fn stay(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     }
 }
 
-/// A thread is in a handler on its alternate stack; it goes on there, and then where it was.
+/// A thread is in a handler on its alternate stack. It continues there, and then at its interrupted
+/// instruction.
 fn alternate_stack_in_use() {
     install(libc::SIGUSR1, stay, libc::SA_ONSTACK, &[]);
     let thread = thread::spawn(|| {
@@ -190,7 +191,7 @@ fn alternate_stack_in_use() {
             ss_flags: 0,
             ss_size: room.len(),
         };
-        // SAFETY: the room stays; the one before was the standard library's, for overflows.
+        // SAFETY: the memory stays; the previous stack was the standard library's, for overflows.
         unsafe { libc::sigaltstack(&stack, ptr::null_mut()) };
         raise(libc::SIGUSR1);
         let now = alternate();
@@ -213,14 +214,14 @@ fn alternate_stack_in_use() {
 }
 
 extern "C" fn saving(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
-    // Raised by the program itself, where nothing is under way, so more is allowed than usually.
+    // The program itself raised the signal at a known point, so the handler may do more than usual.
     let before = blocked();
     save_point();
     assert_eq!(blocked(), before);
     STEP.fetch_add(1, SeqCst);
 }
 
-/// The save itself is called in a handler.
+/// The save is called in a handler.
 fn saved_in_a_handler() {
     install(libc::SIGUSR1, saving, 0, &[libc::SIGUSR2]);
     set_mask(&set_of(&[libc::SIGWINCH]));

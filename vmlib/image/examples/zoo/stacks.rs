@@ -1,4 +1,4 @@
-//! Stacks, which go on growing, and what the C library keeps for each thread.
+//! Stacks, which continue to grow, and thread-locals.
 
 use crate::point::{save_point, until};
 use std::{
@@ -19,7 +19,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("panic_caught", panic_caught),
 ];
 
-/// Frames that each hold 4 KiB and look after their callees whether these are as they were.
+/// Recursive frames of 4 KiB each, which check their content after each call.
 fn frame(number: u32, turn: u32, end: u32) -> u64 {
     let mut room = [u64::from(number); 512];
     black_box(&mut room);
@@ -38,13 +38,13 @@ fn frame(number: u32, turn: u32, end: u32) -> u64 {
     deeper + room[511]
 }
 
-/// The first thread's stack, which the kernel lets grow: ten times as deep as it was.
+/// The first thread's stack grows on demand: ten times as deep as at the save.
 fn deep_stack() {
     let sum = frame(0, 150, 1500);
     assert_eq!(sum, (0..=1500).sum::<u64>());
 }
 
-/// A thread's stack has its size from the beginning.
+/// A thread's stack has a fixed size.
 fn deep_stack_of_a_thread() {
     let builder = thread::Builder::new().stack_size(8 << 20);
     let thread = builder
@@ -69,7 +69,7 @@ thread_local! {
     static KEPT: RefCell<Kept> = RefCell::new(Kept(vec![0]));
 }
 
-/// Each thread finds its own, and they are dropped when it ends.
+/// Each thread keeps its own values, which are dropped when it ends.
 fn thread_locals() {
     let (before, after) = (Arc::new(Barrier::new(11)), Arc::new(Barrier::new(11)));
     let threads: Vec<_> = (1..=10)
@@ -96,7 +96,7 @@ fn thread_locals() {
     until("all values are dropped", || DROPPED.load(SeqCst) == 55);
 }
 
-/// Unwinding goes through frames from before the save.
+/// Unwinding passes through frames from before the save.
 fn panic_caught() {
     std::panic::set_hook(Box::new(|_| {}));
     let caught = std::panic::catch_unwind(|| {

@@ -1,5 +1,5 @@
-//! A computation whose result does not depend on how its threads take turns; `tests/stress.rs` saves
-//! it at any moment.
+//! A computation whose result does not depend on the scheduling of its threads. `tests/stress.rs`
+//! saves it at random moments.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,13 +15,13 @@ use std::{
 /// The programs of this file.
 pub const PROGRAMS: &[(&str, fn())] = &[("stress_alone", alone), ("stress_threads", threads)];
 
-/// How many rounds of it.
+/// The number of rounds of the computation.
 fn rounds() -> u64 {
     let text = env::var("ZOO_ROUNDS").unwrap_or_else(|_| "20".to_owned());
     text.parse().expect("a number")
 }
 
-/// Said once, when the computation begins.
+/// Prints once that the computation begins.
 fn tell_ready() {
     println!("ready");
 }
@@ -62,10 +62,10 @@ fn alone() {
     end_with(result);
 }
 
-/// Threads.
+/// The number of threads.
 const COUNT: usize = 16;
 
-/// Each round the threads give each other numbers, add to a sum, and wait for all.
+/// In each round the threads exchange numbers, add to a sum, and wait for each other.
 fn threads() {
     tell_ready();
     let barrier = Arc::new(Barrier::new(COUNT));

@@ -1,4 +1,4 @@
-//! Threads and their own settings: many of them, names, ends, locks that are held.
+//! Threads and their settings: many threads, names, ends, held locks.
 
 use crate::point::{save_point, tid, until, until_asleep};
 use std::{
@@ -25,7 +25,7 @@ pub const PROGRAMS: &[(&str, fn())] = &[
     ("thread_names", thread_names),
 ];
 
-/// A thread that is about to block: its handle, and its id once it is there.
+/// A thread that is about to block. Returns its handle when the thread sleeps in the kernel.
 fn blocked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread::JoinHandle<T> {
     let id = Arc::new(AtomicI32::new(0));
     let its = id.clone();
@@ -38,7 +38,7 @@ fn blocked<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thre
     thread
 }
 
-/// Threads that share the processors, and go on counting.
+/// Threads that share the processors, and continue to count.
 fn busy_threads() {
     let counts: Arc<Vec<AtomicU64>> = Arc::new((0..16).map(|_| AtomicU64::new(0)).collect());
     let end = Arc::new(AtomicBool::new(false));
@@ -72,7 +72,7 @@ fn busy_threads() {
     }
 }
 
-/// Whoever holds it still does; whoever waits for it gets it then.
+/// The owner of the mutex still has it; a waiting thread gets it afterwards.
 fn mutex_held() {
     let value = Arc::new(Mutex::new(5));
     let mut held = value.lock().expect("it is free");
@@ -93,7 +93,7 @@ fn mutex_held() {
     assert_eq!(*value.lock().expect("it is free"), 13);
 }
 
-/// Two readers, and a writer who waits for both.
+/// Two readers, and a writer that waits for both.
 fn rwlock_held() {
     let value = Arc::new(RwLock::new(1));
     let (one, other) = (value.read().expect("free"), value.read().expect("free"));
@@ -107,7 +107,7 @@ fn rwlock_held() {
     assert_eq!(*value.read().expect("free"), 2);
 }
 
-/// Threads that borrow from the stack of the one that saves.
+/// Threads that borrow from the stack of the saving thread.
 fn scoped_threads() {
     let numbers: Vec<u64> = (0..1000).collect();
     let lock = Mutex::new(0);
@@ -123,7 +123,7 @@ fn scoped_threads() {
     assert_eq!(*lock.lock().expect("free"), 499_500);
 }
 
-/// A wait ends when it should: one by its time, one by being woken.
+/// One wait ends at its deadline, another when it is woken.
 fn condvar_with_time() {
     let pair = Arc::new((Mutex::new(false), Condvar::new()));
     let wait = |time: Duration| {
@@ -176,11 +176,11 @@ fn threads_that_come_and_go() {
     }
 }
 
-/// The first thread waits, another saves.
+/// The first thread waits, and another thread saves.
 fn saved_by_a_thread() {
     let (give, take) = mpsc::channel();
     let first = tid();
-    // It does nothing by itself.
+    // The default action of this signal is to do nothing.
     let signal = Some(rustix::process::Signal::URG);
     rustix::process::set_parent_process_death_signal(signal).expect("it may be asked for");
     let saver = thread::spawn(move || {
@@ -198,7 +198,7 @@ fn saved_by_a_thread() {
     assert_eq!(tid(), leader, "the first thread is not the first any more");
 }
 
-/// Each thread has the name that it was given.
+/// Each thread keeps its name.
 fn thread_names() {
     let lock = Arc::new(Mutex::new(()));
     let held = lock.lock().expect("free");

@@ -39,7 +39,7 @@ fn interval(which: u32, first_us: i64, every_us: i64) {
     assert_eq!(result, 0, "a timer can be set");
 }
 
-/// They go on ticking, each by its clock.
+/// The timers continue, each by its clock.
 fn interval_timers() {
     let timers = [
         (libc::SIGALRM, libc::ITIMER_REAL),
@@ -61,7 +61,7 @@ fn interval_timers() {
     });
 }
 
-/// Its signal waits while the process is saved; then it goes on all the same.
+/// The timer's signal is pending during the save; the timer continues nevertheless.
 fn interval_timer_that_waits() {
     install(libc::SIGALRM, counting, libc::SA_RESTART, &[]);
     let before = block_all();
@@ -80,13 +80,13 @@ fn interval_timer_that_waits() {
     until("it ticks on", || count(libc::SIGALRM) > 3);
 }
 
-/// What was left is still left.
+/// The remaining time is kept.
 fn alarm() {
     install(libc::SIGALRM, counting, 0, &[]);
     // SAFETY: the signal is handled.
     unsafe { libc::alarm(300) };
     save_point();
-    // SAFETY: it ends the timer.
+    // SAFETY: the call ends the timer.
     let left = unsafe { libc::alarm(0) };
     assert!((200..=300).contains(&left), "{left} seconds are left");
     interval(libc::ITIMER_REAL as u32, 1_000, 0);
@@ -136,13 +136,14 @@ fn left(timer: libc::timer_t) -> libc::itimerspec {
 static VALUES: AtomicUsize = AtomicUsize::new(0);
 
 extern "C" fn with_value(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives it; timers come with a value.
+    // SAFETY: the information is the kernel's; timers send a value.
     let value = unsafe { (*info).si_value().sival_ptr as usize };
     VALUES.fetch_or(value, SeqCst);
     counting(signal, info, context);
 }
 
-/// Periodic, far away, and not started; one between them was deleted, so numbers have a hole.
+/// A periodic timer, one far in the future, and one that was not started. One between them was
+/// deleted, so the numbers have a gap.
 fn posix_timers() {
     let (near, far) = (libc::SIGRTMIN() + 3, libc::SIGRTMIN() + 6);
     install(near, with_value, libc::SA_RESTART, &[]);
@@ -167,7 +168,7 @@ fn posix_timers() {
     assert_eq!(count(far), 0);
 }
 
-/// A timer that measures what the process computes.
+/// A timer of the processor time of the process.
 fn cpu_time_timer() {
     let signal = libc::SIGRTMIN() + 7;
     install(signal, counting, libc::SA_RESTART, &[]);
@@ -179,20 +180,20 @@ fn cpu_time_timer() {
     until("it ticks on", || count(signal) > then + 2);
 }
 
-/// The numbers of these clocks have ids in them, of this process and its threads.
+/// The numbers of these clocks contain ids of this process and its threads.
 fn cpu_time_by_number() {
     let (give, taken) = std::sync::mpsc::channel();
     let (end, ends) = std::sync::mpsc::channel::<()>();
     let own_clock = || {
         let mut clock = 0;
-        // SAFETY: this thread is there.
+        // SAFETY: this thread exists.
         let got = unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) };
         assert_eq!(got, 0);
         clock
     };
     let thread = thread::spawn(move || {
         give.send(own_clock()).expect("it is waited for");
-        // Until the other end is dropped.
+        // Blocks until the other end is dropped.
         let _ = ends.recv();
     });
     let mut process = 0;
@@ -216,7 +217,7 @@ fn cpu_time_by_number() {
     }
     let then = count(signal);
     until("it ticks on", || count(signal) > then + 2);
-    // SAFETY: a timer of a clock that there is.
+    // SAFETY: a timer of an existing clock.
     unsafe { libc::timer_delete(make(clocks[0], signal, 1) as _) };
     drop(end);
     thread.join().expect("it ends");
@@ -226,13 +227,13 @@ fn cpu_time_by_number() {
 static GOT: [AtomicI32; 3] = [const { AtomicI32::new(0) }; 3];
 
 extern "C" fn by_thread(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel gives it; timers come with a value.
+    // SAFETY: the information is the kernel's; timers send a value.
     let value = unsafe { (*info).si_value().sival_ptr as usize };
     GOT[value].store(tid(), SeqCst);
     counting(signal, info, context);
 }
 
-/// Each thread gets the signals of its own timer, though it has another id.
+/// Each thread gets the signals of its own timer, although it has another id.
 fn timers_of_threads() {
     let signal = libc::SIGRTMIN() + 8;
     install(signal, by_thread, libc::SA_RESTART, &[]);

@@ -1,8 +1,8 @@
-//! System calls that wait, and that a signal ends: what a program sees of a save.
+//! System calls that wait and that a signal ends: the effects of a save that a program can see.
 //!
-//! Some calls end with EINTR although handlers are installed with `SA_RESTART`; the kernel has it
-//! so (signal(7)). A program has to be ready for that, as it has to be whenever it is stopped and
-//! continued. Those that the kernel repeats are to go on as if nothing had been.
+//! Some calls end with EINTR although handlers are installed with `SA_RESTART`, by the kernel's
+//! rules (signal(7)). A program has to handle that, as it has to when it is stopped and continued.
+//! Calls that the kernel repeats must continue as if there had been no signal.
 
 use crate::point::{save_point, tid, until, until_asleep};
 use std::{
@@ -45,7 +45,7 @@ fn time() -> libc::timespec {
     }
 }
 
-/// The error of a C function that returned this.
+/// The error of a C function that returned this value.
 fn error(value: i32) -> i32 {
     match value {
         -1 => std::io::Error::last_os_error().raw_os_error().unwrap_or(0),
@@ -53,7 +53,7 @@ fn error(value: i32) -> i32 {
     }
 }
 
-/// Either they wait as long as they should, or they say that a signal came, and nothing else.
+/// Each call either waits as long as it should, or ends with EINTR.
 fn waits_that_may_be_cut_short() {
     type Wait = fn() -> i32;
     let waits: [(&str, Wait); 5] = [
@@ -65,10 +65,10 @@ fn waits_that_may_be_cut_short() {
             error(value)
         }),
         ("clock_nanosleep", || {
-            // SAFETY: the time is this function's own. It returns its error.
+            // SAFETY: the time is this function's own. The call returns its error.
             unsafe { libc::clock_nanosleep(libc::CLOCK_MONOTONIC, 0, &time(), ptr::null_mut()) }
         }),
-        // SAFETY: it only waits.
+        // SAFETY: the call only waits.
         ("usleep", || error(unsafe { libc::usleep(300_000) })),
         ("poll", || {
             // SAFETY: no descriptors, so nothing is read or written.
@@ -101,13 +101,14 @@ fn waits_that_may_be_cut_short() {
     }
 }
 
-/// A read from a pipe, and a wait for a semaphore in `tests`' C programs, are repeated.
+/// A read from a pipe, and a wait for a semaphore in the C programs of the tests, are repeated.
 fn waits_that_go_on() {
     let (reader, writer) = rustix::pipe::pipe().expect("a pipe can be had");
     let (mut reader, mut writer) = (File::from(reader), File::from(writer));
     let thread = waiting(move || {
         let mut byte = [0];
-        // SAFETY: one byte, which is there. Not the standard library's: that repeats by itself.
+        // SAFETY: one byte, which is there. The standard library's function is not used, because it
+        // repeats the call itself.
         let count = unsafe {
             let fd = std::os::fd::AsRawFd::as_raw_fd(&reader);
             libc::read(fd, byte.as_mut_ptr().cast(), 1)
@@ -123,7 +124,7 @@ fn waits_that_go_on() {
     assert_eq!((count, byte, rest), (1, *b"a", b"bc".to_vec()));
 }
 
-/// The standard library sleeps for the rest when it was cut short.
+/// The standard library sleeps for the rest of the time when the sleep was interrupted.
 fn sleep_has_its_time() {
     let sleepers: Vec<_> = [300, 350, 400]
         .map(|millis| {
