@@ -1,4 +1,4 @@
-//! The main job over three real daemons: what it finds is what one process finds.
+//! The main job over three real daemons finds the same alignments as one process.
 
 use serde_json::Value;
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 use vm_integration::cluster::{Cluster, binaries};
 
-/// A stretch with two known hits, in blocks small enough that all workers have plenty to exchange.
+/// A stretch with two known hits, in blocks so small that all workers exchange many messages.
 const JOB: [&str; 9] = [
     "--start",
     "1204001",

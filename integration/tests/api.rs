@@ -1,14 +1,14 @@
-//! The task library's interface on a machine of three real daemons: each test runs one part of
-//! `vmapi`, which checks itself.
+//! The interface of the task library on a machine of three real daemons. Each test runs one part of
+//! `vmapi`, which checks its results.
 
 use std::sync::{Mutex, PoisonError};
 use vm_integration::cluster::Cluster;
 use vm_wire::{agreed::ExitStatus, console::Answer, console::Request};
 
-/// One machine at a time: the parts measure time limits, and there are few cores.
+/// One machine at a time: the parts measure time limits, and the test computer has few cores.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs `vmapi` with these arguments on three hosts; its status and its output.
+/// Runs `vmapi` with these arguments on three hosts. Returns its status and its output.
 fn run(args: &[&str]) -> (ExitStatus, String) {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let cluster = Cluster::on_loopback(3);
@@ -24,12 +24,12 @@ fn passes(part: &str) {
 }
 
 #[test]
-fn a_task_knows_who_it_is_and_gets_what_its_spawn_said() {
+fn a_task_knows_its_tid_and_gets_the_arguments_of_its_spawn() {
     passes("identity");
 }
 
 #[test]
-fn tasks_start_where_they_shall() {
+fn tasks_start_on_the_requested_hosts() {
     passes("placement");
 }
 
@@ -39,7 +39,7 @@ fn every_kind_of_message_goes_to_every_host_and_back() {
 }
 
 #[test]
-fn every_kind_of_end_is_told_after_the_last_message() {
+fn every_kind_of_end_is_reported_after_the_last_message() {
     passes("ends");
 }
 
@@ -49,12 +49,12 @@ fn groups_work_across_hosts() {
 }
 
 #[test]
-fn a_task_moves_others_and_itself_and_empties_its_own_host() {
+fn a_task_moves_others_and_itself_and_drains_its_own_host() {
     passes("moves");
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_by_kind() {
+fn an_impossible_request_is_refused_with_its_kind() {
     passes("refusals");
 }
 
@@ -67,7 +67,7 @@ fn the_masters_status_is_that_of_its_process() {
 }
 
 #[test]
-fn hosts_that_come_and_go_are_told() {
+fn hosts_that_join_and_leave_are_reported() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let mut cluster = Cluster::on_loopback(2);
     let mut console = cluster.nodes[0].client();

@@ -1,5 +1,5 @@
-//! Tasks with a socket of their own, which no image can have: their programs close it in callbacks before
-//! each save, and open it again afterwards.
+//! Tasks with a socket of their own, which cannot be part of an image: their programs close the
+//! socket in a callback before each save, and open it again after the save.
 
 use std::{
     io::{Read as _, Write as _},
@@ -48,7 +48,7 @@ impl Listener {
         listener
     }
 
-    /// It has opened a port.
+    /// Waits until the listener has opened a port again.
     fn reopened(&mut self) {
         let output = self.run.output_until("is open");
         let port = output.rsplit_once("port ").expect("it says so").1;
@@ -56,7 +56,7 @@ impl Listener {
         self.port = port.parse().expect("a number");
     }
 
-    /// The listener's answer on its own port.
+    /// The listener's reply on its own port.
     fn ask(&self, question: &str) -> String {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).expect("it listens");
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
@@ -82,7 +82,7 @@ impl Listener {
 }
 
 #[test]
-fn a_socket_is_closed_before_each_save_and_opened_again_wherever_the_task_goes_on() {
+fn a_socket_is_closed_before_each_save_and_opened_again_wherever_the_task_resumes() {
     let cluster = Cluster::on_loopback(2);
     let mut listener = Listener::start(&cluster, "with");
     for host in ["n2", "n1"] {
@@ -90,7 +90,7 @@ fn a_socket_is_closed_before_each_save_and_opened_again_wherever_the_task_goes_o
         listener.reopened();
         assert_eq!(listener.ask("told"), MOVED);
     }
-    // Twice: what goes on after a checkpoint can be saved again.
+    // The loop runs twice: a task that was resumed after a checkpoint can be saved again.
     for _ in 0..2 {
         assert_eq!(listener.save(&cluster, false).expect("it can be saved"), 2);
         listener.reopened();
@@ -115,7 +115,7 @@ fn a_socket_is_closed_before_each_save_and_opened_again_wherever_the_task_goes_o
 }
 
 #[test]
-fn a_callback_refuses_a_save_and_whoever_wanted_it_is_told_why() {
+fn a_callback_refuses_a_save_and_the_requester_gets_the_reason() {
     let cluster = Cluster::on_loopback(2);
     let mut listener = Listener::start(&cluster, "with");
     listener.ask("refuse");
@@ -160,7 +160,7 @@ fn without_callbacks_the_socket_is_named_and_the_task_runs_on() {
 fn a_task_with_callbacks_that_makes_no_call_is_named_and_can_be_saved_later() {
     let cluster = Cluster::on_loopback(2);
     let mut listeners = [(); 2].map(|()| Listener::start(&cluster, "deaf"));
-    // Both have their time at once.
+    // Both listeners get their requests at the same time.
     let [first, second] = &listeners;
     let (moved, saved) = thread::scope(|scope| {
         let moved = scope.spawn(|| first.move_to(&cluster, "n2").map(|_| ()));

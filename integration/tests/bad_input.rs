@@ -23,7 +23,7 @@ use vm_wire::{
     task::{FailKind, Place},
 };
 
-/// A whole program still runs across the machine.
+/// Checks that a program still runs across the machine.
 fn works(cluster: &Cluster) {
     let mut client = cluster.nodes[0].client();
     client.run("vmtest", &["last-word", "4"]);
@@ -39,7 +39,7 @@ fn failure(answer: Answer) -> (FailKind, String) {
 }
 
 #[test]
-fn what_is_unknown_is_refused_by_name() {
+fn an_unknown_program_host_or_task_is_refused_by_name() {
     let cluster = Cluster::on_loopback(2);
     let mut console = cluster.nodes[1].client();
     let conf = cluster.nodes[1].conf();
@@ -76,7 +76,7 @@ fn what_is_unknown_is_refused_by_name() {
     works(&cluster);
 }
 
-/// Starts a daemon that is expected to end by itself, and returns what it said.
+/// Starts a daemon that is expected to end by itself, and returns its output.
 fn refused(mut command: Command) -> String {
     command
         .stdin(Stdio::null())
@@ -188,12 +188,12 @@ fn strangers_on_the_network_harm_nothing() {
         &b""[..],
         b"GET / HTTP/1.0\r\n\r\n",
         &[0xff; 100_000],
-        // A length of 2^60 where a length may stand.
+        // A length of 2^60 in the place of a length field.
         &[0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, 0, 0],
         &[0, 48, 1, 2, 3],
     ] {
         let mut stream = TcpStream::connect(&address).expect("the daemon listens");
-        // The daemon may close before all is written.
+        // The daemon may close the connection before all bytes are written.
         let _ = stream.write_all(bytes);
         silent.push(stream);
     }
@@ -214,14 +214,15 @@ fn strangers_on_the_network_harm_nothing() {
     works(&cluster);
 }
 
-/// Connections to the ports of daemons that stay silent. One that a daemon closes is made again.
+/// Connections to the ports of daemons that stay silent. A connection that a daemon closes is
+/// replaced.
 struct Crowd {
     over: Arc<AtomicBool>,
     holds: Option<JoinHandle<()>>,
 }
 
 impl Crowd {
-    /// So many to each; returns once all were made.
+    /// Makes `each` connections to each address. Returns once all were made.
     fn gather(addresses: &[String], each: usize) -> Crowd {
         let connect = |address: &String| {
             let stream = TcpStream::connect(address).expect("the daemon listens");
@@ -241,7 +242,7 @@ impl Crowd {
                         *stream = connect(address);
                     }
                 }
-                // Not a synchronisation, only the pace.
+                // The pause only sets the pace; it does not synchronise.
                 std::thread::park_timeout(Duration::from_millis(20));
             }
         });
@@ -255,7 +256,7 @@ impl Crowd {
 impl Drop for Crowd {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Relaxed);
-        // It ends by itself if a daemon has.
+        // The thread ends by itself if a daemon has ended.
         let _ = self.holds.take().map(JoinHandle::join);
     }
 }
@@ -279,7 +280,7 @@ fn a_crowd_of_silent_connections_ends_no_daemon_and_stops_no_move() {
             node.log().contains("all links are cut").then_some(())
         });
     }
-    // It takes links to both other hosts.
+    // The program needs links to both other hosts.
     works(&cluster);
     for node in &mut cluster.nodes {
         let ended = node.process.try_wait().expect("our child");

@@ -31,7 +31,7 @@ fn pages_below(folder: &str) -> BTreeSet<PathBuf> {
     pages
 }
 
-/// What a page refers to and what can be referred to in it.
+/// The links of a page and the anchors of its headings.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Page {
     links: Vec<String>,
@@ -80,7 +80,7 @@ fn anchor(heading: &str) -> String {
         .collect()
 }
 
-/// A link's file, from the workspace. The link stands in the page at `from`.
+/// The file that a link in the page `from` leads to, from the workspace.
 fn resolve(from: &Path, file: &str) -> PathBuf {
     if file.is_empty() {
         return from.to_owned();
@@ -98,7 +98,7 @@ fn resolve(from: &Path, file: &str) -> PathBuf {
     path
 }
 
-/// Each link that leads nowhere, and each one of the book that leads out of it.
+/// The links that lead nowhere, and the links of the book that lead out of the book.
 fn faults(pages: &BTreeMap<PathBuf, Page>) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, page) in pages {

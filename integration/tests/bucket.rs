@@ -1,6 +1,6 @@
-//! Stores that have a bucket in an object store: what is copied there, and comes back.
+//! Stores with a bucket in an object store: the copies in the bucket, and restarts from them.
 //!
-//! The object store is a server process; where it is not installed these tests are skipped.
+//! The object store is a server process. If it is not installed, these tests are skipped.
 
 use serde_json::Value;
 use std::{
@@ -27,7 +27,8 @@ fn id(epoch: u32) -> CheckpointId {
     CheckpointId::new(0, epoch)
 }
 
-/// Saves a checkpoint of two tasks whose images are no images, of so many bytes each.
+/// Saves a checkpoint of two tasks, each with an arbitrary part of `bytes` bytes in the place of an
+/// image.
 fn save(store: &Store, epoch: u32, keep: u32, bytes: usize) -> Manifest {
     let writer = store.begin(APP, id(epoch)).expect("room");
     let tasks = [APP, Tid::new(MACHINE, HostId(2), 9)].map(|tid| {
@@ -75,7 +76,7 @@ fn save(store: &Store, epoch: u32, keep: u32, bytes: usize) -> Manifest {
     manifest
 }
 
-/// A command of the console that works on a folder and the bucket.
+/// A console command on a folder and the bucket.
 fn between(objects: &ObjectStore, folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(binaries::binary("vm"));
     command.args(["--json", "store"]).args(words);
@@ -96,13 +97,13 @@ fn said(output: &Output) -> String {
     )
 }
 
-/// The JSON output of such a command.
+/// The JSON output of [`between`].
 fn answer(objects: &ObjectStore, folder: &Path, words: &[&str]) -> Value {
     let output = between(objects, folder, words).output().expect("it runs");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)))
 }
 
-/// The names of checkpoints in an answer.
+/// The names of the checkpoints in a reply.
 fn names(value: &Value) -> Vec<&str> {
     let rows = value.as_array().expect("a list").iter();
     rows.map(|row| row["checkpoint"].as_str().expect("a name"))
@@ -110,7 +111,7 @@ fn names(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn what_is_in_the_folder_is_copied_once_and_what_it_prunes_goes_but_never_the_last() {
+fn checkpoints_are_copied_once_and_pruned_ones_are_removed_but_never_the_last() {
     let Some(objects) = ObjectStore::start() else {
         return;
     };
@@ -125,10 +126,10 @@ fn what_is_in_the_folder_is_copied_once_and_what_it_prunes_goes_but_never_the_la
     assert_eq!(names(&again["copied"]), [""; 0]);
     let listed = answer(&objects, folder.path(), &["list"]);
     assert_eq!(names(&listed["checkpoints"]), ["g0-e3", "g0-e4"]);
-    // Of those that are gone nothing is left.
+    // No object of a removed checkpoint is left.
     assert_eq!(objects.keys(PREFIX).len(), 2 * 3);
 
-    // A folder that has lost all, and knows of nothing.
+    // A folder that has lost all files, and its record of the bucket.
     let empty = tempfile::tempdir().expect("a folder");
     let pushed = answer(&objects, empty.path(), &["push"]);
     assert_eq!(names(&pushed["removed"]), [""; 0]);
@@ -136,7 +137,8 @@ fn what_is_in_the_folder_is_copied_once_and_what_it_prunes_goes_but_never_the_la
     assert_eq!(pulled["checkpoint"], "g0-e4");
     let back = Store::open(empty.path()).expect("a store");
     assert_eq!(back.verify(APP, id(4)).expect("it is whole").epoch, 4);
-    // It goes on with one of its own: those that were kept before it go when they are too old.
+    // The folder continues with a checkpoint of its own. The ones that were fetched are pruned when
+    // they are too old.
     for (epoch, left) in [(5, ["g0-e4", "g0-e5"]), (6, ["g0-e5", "g0-e6"])] {
         save(&back, epoch, 2, 1_000);
         answer(&objects, empty.path(), &["push"]);
@@ -171,7 +173,7 @@ fn a_flipped_bit_in_the_bucket_is_found_and_the_checkpoint_before_it_is_taken() 
         over.contains("g0-e2/manifest: the manifest is damaged"),
         "{over}"
     );
-    // Of those that were damaged nothing is there.
+    // The folder has none of the damaged checkpoints.
     let back = Store::open(empty.path()).expect("a store");
     assert_eq!(back.ids(APP).expect("a folder"), [id(1)]);
     // A part that is damaged in the folder is fetched from the bucket.
@@ -189,7 +191,7 @@ fn a_server_that_dies_in_the_middle_leaves_no_half_checkpoint_and_the_next_push_
     };
     let folder = tempfile::tempdir().expect("a folder");
     let store = Store::open(folder.path()).expect("a store");
-    // An object of several pieces.
+    // The object is sent in several pieces.
     let size = 40 << 20;
     save(&store, 1, 3, size);
     for bytes in [size as i64 / 2, size as i64 * 3 / 2] {
@@ -208,7 +210,7 @@ fn a_server_that_dies_in_the_middle_leaves_no_half_checkpoint_and_the_next_push_
     }
     let pushed = answer(&objects, folder.path(), &["push"]);
     assert_eq!(names(&pushed["copied"]), ["g0-e1"]);
-    // Nor does a server that dies in the middle of the way back.
+    // A server that dies in the middle of a fetch leaves no half checkpoint either.
     let empty = tempfile::tempdir().expect("a folder");
     let pull = ["pull", &name::app(APP)];
     objects.end_after(size as i64 * 3 / 2);
@@ -224,7 +226,7 @@ fn a_server_that_dies_in_the_middle_leaves_no_half_checkpoint_and_the_next_push_
 }
 
 #[test]
-fn who_is_not_let_in_is_told_what_to_do_and_no_secret_is_repeated() {
+fn wrong_credentials_are_explained_and_no_secret_is_printed() {
     let Some(objects) = ObjectStore::start() else {
         return;
     };
@@ -274,7 +276,7 @@ fn who_is_not_let_in_is_told_what_to_do_and_no_secret_is_repeated() {
     objects.end();
     let text = failed(&mut push());
     assert!(text.contains(elsewhere), "{text}");
-    // Nothing of it is in the folder of the store.
+    // The folder of the store does not contain the secret.
     for entry in fs::read_dir(folder.path()).expect("a folder").flatten() {
         if let Ok(bytes) = fs::read(entry.path()) {
             assert!(!String::from_utf8_lossy(&bytes).contains(SECRET));
@@ -301,7 +303,7 @@ fn console(objects: &ObjectStore, node: &Node, words: &[&str]) -> Command {
     command
 }
 
-/// Runs an application, saves it that often, and stops it.
+/// Runs an application, makes `saves` checkpoints of it, and stops it.
 fn stopped(cluster: &Cluster, saves: u32) -> Tid {
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n1"]);
@@ -329,7 +331,7 @@ fn an_application_outlives_the_loss_of_its_folder_in_another_machine() {
     let listed = console(&objects, &before.nodes[0], &["--json", "checkpoints"]).output();
     let listed: Value = serde_json::from_slice(&listed.expect("it runs").stdout).expect("JSON");
     let rows = listed["checkpoints"].as_array().expect("a list");
-    // Those that are kept, and what they are increments of.
+    // The kept checkpoints, and the ones that their increments refer to.
     assert_eq!(rows.len(), 4, "{text}{listed}");
     assert!(
         rows.iter().all(|row| row["in_bucket"] == true),
@@ -351,7 +353,7 @@ fn an_application_outlives_the_loss_of_its_folder_in_another_machine() {
         text.contains(NONE_LOST) && output.status.success(),
         "{text}"
     );
-    // It has ended well: so what was kept of it is gone, there as well.
+    // The application has ended with success, so its checkpoints are removed, in the bucket, too.
     assert_eq!(objects.keys(PREFIX), [""; 0]);
 }
 
@@ -377,7 +379,7 @@ fn an_image_that_is_damaged_in_the_folder_comes_from_the_bucket_at_a_restart() {
 }
 
 #[test]
-fn while_the_bucket_is_away_checkpoints_are_made_and_it_gets_them_when_it_is_back() {
+fn checkpoints_made_while_the_bucket_is_unreachable_are_copied_to_it_later() {
     let Some(objects) = ObjectStore::start() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! Applications that are saved while their tasks exchange numbered messages.
+//! Checkpoints of applications whose tasks exchange numbered messages.
 
 use std::{
     collections::BTreeSet,
@@ -34,7 +34,7 @@ fn stopped(cluster: &Cluster) -> Tid {
     master
 }
 
-/// The checkpoints in the store, each read as a whole: epoch, tasks, bytes.
+/// The checkpoints in the store, each read whole: epoch, tasks, bytes.
 fn stored(folder: &Path) -> Vec<(u32, usize, u64)> {
     let store = Store::open(folder).expect("a store");
     let entries = store.list().expect("it can be listed");
@@ -49,14 +49,14 @@ fn stored(folder: &Path) -> Vec<(u32, usize, u64)> {
 }
 
 #[test]
-fn an_application_is_saved_again_and_again_and_loses_and_doubles_nothing() {
+fn repeated_checkpoints_of_an_application_lose_and_double_no_message() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[2].client();
     for epoch in 1..=5 {
-        // Copies of the tasks write it, or they do themselves.
+        // Copies of the tasks write the images, or the tasks write them themselves.
         let policy = Policy {
             blocking: epoch % 2 == 0,
             ..Policy::default()
@@ -67,11 +67,11 @@ fn an_application_is_saved_again_and_again_and_loses_and_doubles_nothing() {
         assert_eq!((report.epoch, report.tasks), (epoch, 2));
         let last = *stored(&cluster.store()).last().expect("a checkpoint");
         assert_eq!(last, (epoch, 2, report.bytes));
-        // The memory that the other one has.
+        // The bytes include the memory of the callee.
         assert!(report.bytes > 8 << 20, "{report:?}");
         assert!(report.freeze_us <= report.total_us, "{report:?}");
     }
-    // The last three are kept, and what they are increments of.
+    // The last three are kept, and the ones that their increments refer to.
     let epochs: Vec<u32> = stored(&cluster.store()).iter().map(|it| it.0).collect();
     assert_eq!(epochs, [1, 3, 4, 5]);
     run.input(b"end\n");
@@ -79,7 +79,7 @@ fn an_application_is_saved_again_and_again_and_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn checkpoints_are_removed_once_and_whoever_names_none_is_told() {
+fn checkpoints_are_removed_once_and_a_second_removal_is_an_error() {
     let cluster = Cluster::on_loopback(2);
     let master = stopped(&cluster);
     let remove = || {
@@ -99,14 +99,14 @@ fn checkpoints_are_removed_once_and_whoever_names_none_is_told() {
 }
 
 #[test]
-fn what_cannot_be_saved_is_named_and_leaves_nothing_in_the_store() {
+fn a_failed_checkpoint_is_explained_and_the_next_one_is_made() {
     let cluster = Cluster::on_loopback(2);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
     run.output_until("it goes");
     let mut console = cluster.nodes[1].client();
     console.save(master, false).expect("it can be saved");
-    // A folder in the way, where the next one is to be.
+    // A file blocks the name of the next checkpoint.
     let app = fs::read_dir(cluster.store()).expect("a store").flatten();
     let folder = app
         .map(|entry| entry.path())
@@ -124,8 +124,8 @@ fn what_cannot_be_saved_is_named_and_leaves_nothing_in_the_store() {
     run.output_until("none lost, doubled or out of order");
 }
 
-/// The first writer of one of two hosts has that fault, under that policy: the checkpoint fails, as is
-/// told, and the next one is made.
+/// Gives the first writer on one of two hosts a fault, under a policy: the checkpoint must fail
+/// with a report, and the next one must be made.
 fn a_writer_fails(fault: &str, policy: Policy) -> Failed {
     let mut cluster = Cluster::on_loopback(1);
     let mut command = cluster.command("n2", &[]);
@@ -161,7 +161,7 @@ fn a_writer_that_hangs_over_an_image_in_memory_costs_the_checkpoint_and_nothing_
 }
 
 #[test]
-fn an_application_that_was_stopped_goes_on_on_the_hosts_that_there_are() {
+fn a_stopped_application_is_restarted_on_the_hosts_that_are_left() {
     let mut cluster = Cluster::on_loopback(3);
     let master = stopped(&cluster);
     let mut late = cluster.nodes[2].client();
@@ -180,7 +180,7 @@ fn an_application_that_was_stopped_goes_on_on_the_hosts_that_there_are() {
 }
 
 #[test]
-fn an_application_goes_on_in_another_machine_from_a_copy_of_the_store() {
+fn an_application_is_restarted_in_another_machine_from_a_copy_of_the_store() {
     let before = Cluster::on_loopback(2);
     let master = stopped(&before);
     let after = Cluster::on_loopback(1);
@@ -193,7 +193,7 @@ fn an_application_goes_on_in_another_machine_from_a_copy_of_the_store() {
 }
 
 #[test]
-fn what_another_machine_has_brought_back_is_not_saved_over_it() {
+fn an_application_that_another_machine_has_restarted_is_not_saved_any_more() {
     let former = Cluster::on_loopback(1);
     let mut run = former.nodes[0].client();
     let master = run.run("vmtest", &["idle"]);
@@ -202,7 +202,7 @@ fn what_another_machine_has_brought_back_is_not_saved_over_it() {
     let mut later = Cluster::on_loopback(0);
     std::os::unix::fs::symlink(former.store(), later.store()).expect("a link");
     later.add(&[]);
-    // It is taken for lost, and runs twice.
+    // The second machine takes the first one for lost, so the application runs twice.
     let mut console = later.nodes[0].client();
     console.restart(master).expect("it can be brought back");
     let mut other = later.nodes[0].client();
@@ -225,13 +225,14 @@ fn what_another_machine_has_brought_back_is_not_saved_over_it() {
     assert_eq!(next.generation, report.generation);
 }
 
-/// The folder of a checkpoint of an application's first life.
+/// The folder of a checkpoint of an application's generation 0.
 fn folder_of(cluster: &Cluster, app: Tid, epoch: u32) -> PathBuf {
     let id = CheckpointId::new(0, epoch).to_string();
     cluster.store().join(name::app(app)).join(id)
 }
 
-/// A bit flips in the middle of the last image of a checkpoint. Returns where that is, and what it was.
+/// Flips a bit in the middle of the last image of a checkpoint. Returns the path of the image, and
+/// its content before.
 fn damage(folder: &Path) -> (PathBuf, Vec<u8>) {
     let image = last_image(folder);
     let whole = flip_a_bit(&image);
@@ -239,14 +240,14 @@ fn damage(folder: &Path) -> (PathBuf, Vec<u8>) {
 }
 
 #[test]
-fn an_image_that_was_damaged_brings_nothing_back() {
+fn a_damaged_image_is_not_restored() {
     let cluster = Cluster::on_loopback(2);
     let master = stopped(&cluster);
     let (image, whole) = damage(&folder_of(&cluster, master, 1));
     let mut console = cluster.nodes[0].client();
     let failed = console.restart(master).expect_err("none is whole");
     assert!(failed.text.contains("none of"), "{failed}");
-    // Its manifest is whole: what is wrong with the image is found while it is read.
+    // The manifest is whole, so the damage of the image is found only when the image is read.
     let failed = console
         .restart_from(master, Some(CheckpointId::new(0, 1)), false)
         .expect_err("it is damaged");
@@ -260,7 +261,7 @@ fn an_image_that_was_damaged_brings_nothing_back() {
 }
 
 #[test]
-fn the_image_of_a_task_that_no_machine_brings_back_ends_and_says_why() {
+fn the_image_of_a_task_that_is_run_without_a_machine_ends_with_the_reason() {
     let cluster = Cluster::on_loopback(2);
     let image = last_image(&folder_of(&cluster, stopped(&cluster), 1));
     let mut console = Command::new(binaries::binary("vm"));
@@ -276,7 +277,7 @@ fn the_image_of_a_task_that_no_machine_brings_back_ends_and_says_why() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_passed_over_and_the_one_before_brought_back() {
+fn a_damaged_checkpoint_is_passed_over_and_the_one_before_is_restarted() {
     let cluster = Cluster::on_loopback(2);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
@@ -292,10 +293,10 @@ fn a_damaged_checkpoint_is_passed_over_and_the_one_before_brought_back() {
 }
 
 #[test]
-fn an_image_that_is_whole_but_not_that_of_the_manifest_brings_nothing_back() {
+fn a_whole_image_that_does_not_match_its_manifest_is_not_restored() {
     let cluster = Cluster::on_loopback(2);
     let master = stopped(&cluster);
-    // As if all of the image were another one, which the process that becomes the task would take.
+    // The image is replaced by another whole image, which the restorer would accept.
     let store = Store::open(cluster.store()).expect("a store");
     let id = CheckpointId::new(0, 1);
     let whole = store.read(master, id).expect("a manifest");
@@ -344,7 +345,7 @@ fn a_reader_that_dies_costs_the_restart_and_nothing_else() {
 }
 
 #[test]
-fn a_policy_makes_checkpoints_by_itself_and_says_how_many_stay() {
+fn a_policy_makes_checkpoints_automatically_and_bounds_their_number() {
     let cluster = Cluster::on_loopback(2);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
@@ -359,14 +360,15 @@ fn a_policy_makes_checkpoints_by_itself_and_says_how_many_stay() {
     assert_eq!(answer, Answer::Done);
     let limit = std::time::Duration::from_secs(60);
     let epochs = wait_for("the fourth checkpoint", limit, || {
-        // The next one may just be made.
+        // The next checkpoint may be in progress.
         let store = Store::open(cluster.store()).expect("a store");
         let entries = store.list().expect("it can be listed").into_iter();
         let committed = entries.filter(|entry| matches!(entry.state, State::Committed(_)));
         let epochs: Vec<u32> = committed.map(|entry| entry.id.epoch).collect();
         epochs.contains(&4).then_some(epochs)
     });
-    // Older ones go just after the new one came; what they are increments of stays.
+    // Older checkpoints are removed just after a new one is committed; the ones that increments
+    // refer to stay.
     assert!(epochs.len() <= 4, "{epochs:?}");
     assert_eq!(
         console.ask(&Request::Policy(master, policy(0))),
@@ -377,7 +379,7 @@ fn a_policy_makes_checkpoints_by_itself_and_says_how_many_stay() {
 }
 
 #[test]
-fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told() {
+fn an_application_that_loses_a_host_recovers_at_the_same_console() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
@@ -387,11 +389,11 @@ fn an_application_that_loses_a_host_goes_back_by_itself_and_its_console_is_told(
     cluster.nodes[1].signal(rustix::process::Signal::KILL);
     run.output_until("host 'n2' is lost");
     run.output_until("runs again on");
-    // The same console, and nobody has asked for anything.
+    // The output comes to the same console, without a request.
     run.ends_well(NONE_LOST);
 }
 
-/// For how many images of tasks a daemon keeps memory.
+/// Number of images of tasks for which a daemon keeps memory.
 fn memories(node: &Node) -> usize {
     let files = fs::read_dir(format!("/proc/{}/fd", node.pid())).expect("it runs");
     let paths = files.flatten().map(|file| file.path());
@@ -399,7 +401,7 @@ fn memories(node: &Node) -> usize {
         let name = fs::read_link(path);
         name.is_ok_and(|name| name.to_string_lossy().contains("memfd:vm-image"))
     };
-    // A thread may have the same one open for a moment.
+    // A thread may have the same file open for a moment.
     let numbers = paths.filter(is_memory).flat_map(fs::metadata);
     numbers
         .map(|file| file.ino())
@@ -407,7 +409,7 @@ fn memories(node: &Node) -> usize {
         .len()
 }
 
-/// Its tasks write what is saved of them themselves.
+/// The policy under which tasks write their images themselves.
 fn blocking() -> Policy {
     Policy {
         blocking: true,
@@ -416,7 +418,7 @@ fn blocking() -> Policy {
 }
 
 #[test]
-fn images_that_tasks_leave_in_memory_bring_an_application_back() {
+fn an_application_is_restarted_from_images_that_tasks_wrote_into_memory() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
@@ -425,7 +427,8 @@ fn images_that_tasks_leave_in_memory_bring_an_application_back() {
     let answer = console.ask(&Request::Policy(master, blocking()));
     assert_eq!(answer, Answer::Done);
     let kept = || cluster.nodes.iter().map(memories).collect::<Vec<usize>>();
-    // A policy is answered when it is proposed: one more checkpoint may come before it in the log.
+    // The reply to a policy comes when the policy is proposed: one more checkpoint may come before
+    // it in the log.
     wait_for("images in memory", PATIENCE, || {
         console.save(master, false).expect("it can be saved");
         (kept() == [1, 1, 0]).then_some(())
@@ -434,7 +437,7 @@ fn images_that_tasks_leave_in_memory_bring_an_application_back() {
         let report = console.save(master, false).expect("it can be saved");
         let last = *stored(&cluster.store()).last().expect("a checkpoint");
         assert_eq!(last, (report.epoch, 2, report.bytes));
-        // The same is used again.
+        // The same memory is used again.
         assert_eq!(kept(), [1, 1, 0]);
     }
     cluster.nodes[1].signal(rustix::process::Signal::KILL);
@@ -459,7 +462,7 @@ fn a_task_that_rewrites_its_memory_beside_its_copy_leaves_its_next_image_in_memo
     };
     let answer = console.ask(&Request::Policy(master, policy));
     assert_eq!(answer, Answer::Done);
-    // How much it can write while its copy does is a matter of the processors.
+    // How much the task writes while its copy runs depends on the processors.
     wait_for("an image in memory", PATIENCE, || {
         console.save(master, false).expect("it can be saved");
         (memories(&cluster.nodes[0]) == 1).then_some(())
@@ -473,7 +476,7 @@ fn a_task_that_rewrites_its_memory_beside_its_copy_leaves_its_next_image_in_memo
 }
 
 #[test]
-fn an_application_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before() {
+fn an_application_whose_last_checkpoint_is_damaged_recovers_from_the_one_before() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
@@ -490,7 +493,7 @@ fn an_application_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before()
 }
 
 #[test]
-fn a_program_has_its_application_saved_and_sees_when_it_is_brought_back() {
+fn a_program_makes_a_checkpoint_and_notices_its_restart() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     run.run("vmtest", &["saver", "n2"]);
@@ -504,7 +507,7 @@ fn a_program_has_its_application_saved_and_sees_when_it_is_brought_back() {
     cluster.nodes[1].signal(rustix::process::Signal::KILL);
     run.output_until("runs again on");
     run.output_until("brought back");
-    // It has no checkpoint made for that, but for the end of its input.
+    // The restart itself makes no checkpoint; the end of the input does.
     let finished = run.finish();
     assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
     assert!(
@@ -515,7 +518,7 @@ fn a_program_has_its_application_saved_and_sees_when_it_is_brought_back() {
     assert_eq!(epochs, [1, 2, 3]);
 }
 
-/// A bookkeeper that was saved after ten steps, went on for ten, and was killed.
+/// A bookkeeper that was saved after ten steps, made ten more steps, and was killed.
 fn kept_books(cluster: &Cluster) -> (Tid, [Vec<u8>; 3]) {
     let folder = books(cluster);
     fs::create_dir(&folder).expect("a folder");
@@ -552,7 +555,8 @@ fn contents(folder: &Path) -> [Vec<u8>; 3] {
     ["log", "table", "board"].map(|name| fs::read(folder.join(name)).expect("it is there"))
 }
 
-/// Brought back, it does all steps again since the checkpoint, and each finds what the last one left.
+/// Checks that a restarted bookkeeper repeats all steps since the checkpoint, and that each step
+/// finds the files as the step before left them.
 fn goes_on(cluster: &Cluster, run: &mut Client) {
     let finished = run.finish();
     assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
@@ -569,13 +573,13 @@ fn goes_on(cluster: &Cluster, run: &mut Client) {
 }
 
 #[test]
-fn files_that_tasks_write_are_what_they_were_when_the_application_goes_on() {
+fn files_that_tasks_write_are_rolled_back_at_a_restart() {
     let cluster = Cluster::on_loopback(2);
     let (master, _) = kept_books(&cluster);
     let mut console = cluster.nodes[0].client();
     console.restart(master).expect("it can be brought back");
     goes_on(&cluster, &mut console);
-    // Once more, when much more was written, and a file is gone.
+    // A second time, after many more writes and the removal of a file.
     fs::remove_file(books(&cluster).join("table")).expect("it is there");
     let mut console = cluster.nodes[1].client();
     console.restart(master).expect("it can be brought back");
@@ -583,7 +587,7 @@ fn files_that_tasks_write_are_what_they_were_when_the_application_goes_on() {
 }
 
 #[test]
-fn files_are_left_as_they_are_if_that_is_asked_for() {
+fn files_are_not_rolled_back_if_the_request_says_so() {
     let cluster = Cluster::on_loopback(2);
     let (master, before) = kept_books(&cluster);
     let folder = books(&cluster);
@@ -594,7 +598,7 @@ fn files_are_left_as_they_are_if_that_is_asked_for() {
         .expect_err("files have changed");
     assert!(failed.text.contains("has changed: "), "{failed}");
     assert!(contents(&folder) == after);
-    // Where only the log has grown, it goes on with that.
+    // If only the log has grown, the bookkeeper continues with that log.
     for (name, content) in ["table", "board"].iter().zip(&before[1..]) {
         fs::write(folder.join(name), content).expect("it can be written");
     }
@@ -609,7 +613,7 @@ fn files_are_left_as_they_are_if_that_is_asked_for() {
 }
 
 #[test]
-fn what_has_changed_alone_is_stored_and_all_of_it_comes_back() {
+fn an_increment_stores_only_changed_blocks_and_is_restored_whole() {
     let cluster = Cluster::on_loopback(2);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["ledger", "64"]);
@@ -630,10 +634,11 @@ fn what_has_changed_alone_is_stored_and_all_of_it_comes_back() {
         run.output_until(&format!("change {change} is made"));
         let report = console.save(master, change == 3).expect("it can be saved");
         assert!(report.bytes > 64 << 20, "{report:?}");
-        // Each hundredth page was changed, once, twice and three times.
+        // Each change touches another hundredth of the pages; the increments cover one, two and
+        // three changes.
         let percent = 3 * change;
         assert!(report.stored * 100 < full.stored * percent, "{report:?}");
-        // One is kept, and what it needs.
+        // The policy keeps one checkpoint, and the one that it refers to.
         let epochs: Vec<u32> = stored(&cluster.store()).iter().map(|it| it.0).collect();
         assert_eq!(epochs, [full.epoch, report.epoch]);
     }

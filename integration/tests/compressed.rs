@@ -1,4 +1,5 @@
-//! Applications whose checkpoints are compressed: fewer bytes are on the disk, and all comes back.
+//! Applications whose checkpoints are compressed: they take fewer bytes on the disk, and are
+//! restored whole.
 
 use std::{
     fs,
@@ -24,7 +25,7 @@ fn vm(cluster: &Cluster, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// Has checkpoints of an application compressed, or not any more.
+/// Sets the policy of an application: whether its checkpoints are compressed.
 fn set_policy(cluster: &Cluster, app: Tid, compress: bool) {
     let app = app.show(app.machine());
     let mut words = vec!["checkpoint", &app, "--every", "1h", "--keep", "4"];
@@ -38,8 +39,9 @@ fn image(root: &Path, app: Tid, id: CheckpointId, image: &str) -> PathBuf {
     root.join(name::app(app)).join(id.to_string()).join(image)
 }
 
-/// The manifest of a checkpoint in a shared store, all of which is whole. Its files have less than half
-/// of what they hold, or the lengths of that, and together the length that was reported.
+/// Checks a whole checkpoint in a shared store, and returns its manifest. If `packed`, its files
+/// have less than half the bytes of their content, else as many bytes as their content. Together
+/// they have the reported length.
 fn looked_at(cluster: &Cluster, app: Tid, report: &CheckpointReport, packed: bool) -> Manifest {
     let id = CheckpointId::new(report.generation, report.epoch);
     let store = Store::open(cluster.store()).expect("a store");
@@ -67,11 +69,11 @@ fn running(cluster: &Cluster) -> (Client, Tid) {
 }
 
 #[test]
-fn compressed_checkpoints_take_less_room_and_come_back_in_full_and_as_increments() {
+fn compressed_full_and_incremental_checkpoints_take_less_room_and_are_restored() {
     let cluster = Cluster::on_loopback(2);
     let (mut run, master) = running(&cluster);
     let mut console = cluster.nodes[1].client();
-    // A full one, and increments of it.
+    // A full checkpoint, and increments of it.
     for (epoch, compressed) in [(1, true), (2, true), (3, false), (4, true)] {
         set_policy(&cluster, master, compressed);
         let report = console.save(master, epoch == 4).expect("it can be saved");
@@ -80,7 +82,7 @@ fn compressed_checkpoints_take_less_room_and_come_back_in_full_and_as_increments
         assert_eq!(manifest.base(), base);
         assert_eq!(manifest.policy.compress, compressed);
         if epoch == 1 {
-            // The memory that the other one has.
+            // The bytes include the memory of the callee.
             assert!(report.bytes > 24 << 20 && report.stored * 3 < report.bytes * 2);
         }
     }
@@ -88,7 +90,7 @@ fn compressed_checkpoints_take_less_room_and_come_back_in_full_and_as_increments
     for epoch in 1..=4 {
         let mut console = cluster.nodes[0].client();
         let from = Some(CheckpointId::new(0, epoch));
-        // The one before is just ending.
+        // The application that was restarted before may still be ending.
         let report = wait_for("a restart", PATIENCE, || {
             console.restart_from(master, from, false).ok()
         });

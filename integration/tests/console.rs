@@ -1,4 +1,4 @@
-//! A program that the real console runs on a real daemon behaves as if it were local.
+//! A program that the real console runs on a real daemon behaves like a local program.
 
 use rustix::{
     process::{Pid, Signal, kill_process},
@@ -39,7 +39,7 @@ impl OnTerminal {
         Self::start(&[&[vm, "--dir", dir], words].concat())
     }
 
-    /// Another program in the console's place.
+    /// Starts another program in the place of the console.
     fn start(words: &[&str]) -> Self {
         let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)
             .expect("a terminal");
@@ -75,7 +75,7 @@ impl OnTerminal {
         let (send, shown) = mpsc::channel();
         thread::spawn(move || {
             let mut buffer = [0; 4096];
-            // Ends with an error when the last process has left the terminal.
+            // A read fails when the last process has left the terminal.
             while let Ok(count @ 1..) = reader.read(&mut buffer) {
                 if send.send(buffer[..count].to_vec()).is_err() {
                     break;
@@ -146,7 +146,7 @@ fn a_program_that_a_key_ends_has_the_exit_code_of_a_local_one() {
     assert_eq!(run.exit_code(), Some(128 + Signal::INT.as_raw()));
 }
 
-/// A shell with job control that runs this script; `$vm` in it is the console.
+/// A shell with job control that runs `script`, in which `$vm` is the console.
 fn shell(node: &Node, script: &str) -> OnTerminal {
     let (vm, dir) = (binaries::binary("vm"), node.dir.display());
     let script = format!("vm='{} --dir {dir}'; {script}", vm.display());
@@ -159,7 +159,8 @@ fn ctrl_z_stops_the_program_and_its_console_and_fg_continues_both() {
     let node = &cluster.nodes[0];
     let program = "echo ready; read word; echo got $word; exit 3";
     let run = format!("$vm run sh -c '{program}'");
-    // By itself, and in a script, which stops as well: the shell waits for that.
+    // The console is a job by itself, or part of a script, which stops as well: the shell waits for
+    // the script.
     let script = format!("sh -c \"{}; exit \\$?\"", run.replace("$word", "\\$word"));
     for job in [run, script] {
         let after = "echo stopped; stty -a; $vm ps; fg; echo code $?; stty -a; echo end";
@@ -168,7 +169,7 @@ fn ctrl_z_stops_the_program_and_its_console_and_fg_continues_both() {
         shell.type_keys("\x1a");
         shell.wait_for("stopped\r\n");
         shell.wait_for(" icanon");
-        // The program, as `ps` has it.
+        // The program's state in the output of `ps`.
         shell.wait_for("  T  ");
         shell.type_keys("word\r");
         shell.wait_for("got word\r\n");
@@ -183,7 +184,7 @@ fn ctrl_z_stops_the_program_and_its_console_and_fg_continues_both() {
 #[test]
 fn without_a_shell_that_could_continue_it_ctrl_z_stops_no_console() {
     let cluster = Cluster::on_loopback(1);
-    // It ends only if it was stopped and continued.
+    // The program ends only if it was stopped and continued.
     let program = "trap 'on=yes' CONT; echo ready; \
                    until test \"$on$word\" = yesword; do read word; done; echo got $word; exit 3";
     let mut run = OnTerminal::run(&cluster.nodes[0], &["run", "sh", "-c", program]);
@@ -195,7 +196,7 @@ fn without_a_shell_that_could_continue_it_ctrl_z_stops_no_console() {
 }
 
 #[test]
-fn a_run_that_its_only_host_suspends_as_it_ends_is_to_be_submitted_again() {
+fn a_run_that_its_only_host_suspends_ends_with_the_code_for_resubmission() {
     let mut cluster = Cluster::on_loopback(0);
     cluster.add(&["--on-term", "suspend", "--grace", "60"]);
     let node = &mut cluster.nodes[0];
@@ -212,7 +213,7 @@ fn a_run_that_its_only_host_suspends_as_it_ends_is_to_be_submitted_again() {
             Answer::Check(reasons) => reasons,
             _ => return None,
         };
-        // Only that there is nowhere to go.
+        // The only reason left is that there is no other host.
         (reasons.len() == 1).then_some(())
     });
     node.signal(Signal::TERM);
@@ -226,13 +227,13 @@ fn a_run_that_its_only_host_suspends_as_it_ends_is_to_be_submitted_again() {
     );
 }
 
-/// Ends the machine of a daemon that a console started by itself.
+/// Ends the machine of a daemon that a console has started.
 struct Halted<'a>(&'a Path);
 
 impl Drop for Halted<'_> {
     fn drop(&mut self) {
         let mut command = Command::new(binaries::binary("vm"));
-        // There may be none any more.
+        // The machine may have ended already.
         let _ = command
             .arg("--dir")
             .arg(self.0)
@@ -262,7 +263,8 @@ fn a_daemon_that_a_console_starts_by_itself_is_announced() {
     assert!(said.starts_with("vm: no daemon ran in"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
     assert_eq!(vm(&["run", "true"]).1, "");
-    // Its own host is all of the machine, which ends; the next one is another.
+    // The only host of the machine is deleted, which ends the machine. The next daemon founds
+    // another one.
     let host = rustix::system::uname();
     vm(&["delete", &host.nodename().to_string_lossy()]);
     let (started, said) = vm(&["--json", "spawn", "true"]);
@@ -288,7 +290,7 @@ fn input_output_and_exit_code_pass_through() {
         .join()
         .expect("no panic")
         .expect("all of it was read");
-    // md5sum of five million 'x', which a lost or doubled byte would change.
+    // The md5sum of five million 'x'; a lost or doubled byte would change it.
     let expected = "9dff3479548c346bbeeeab2c23af22fd";
     assert_eq!(output.status.code(), Some(9));
     assert!(
@@ -297,8 +299,8 @@ fn input_output_and_exit_code_pass_through() {
     );
 }
 
-/// A console whose program never reads and which is fed without end: it has taken half a MiB, and
-/// takes more until the way is full.
+/// A console whose program never reads, with endless input. Half a MiB was accepted; the console
+/// accepts more until all buffers on the way are full.
 fn fed_without_a_reader(node: &Node) -> (Child, thread::JoinHandle<()>) {
     let mut console = vm(node, &["run", "sh", "-c", "echo ready; exec sleep 1000"])
         .stdin(Stdio::piped())
@@ -309,7 +311,7 @@ fn fed_without_a_reader(node: &Node) -> (Child, thread::JoinHandle<()>) {
     let (taken, enough) = mpsc::channel();
     let feeder = thread::spawn(move || {
         let block = [b'x'; 32 * 1024];
-        // Ends when the console has ended.
+        // The writes fail once the console has ended.
         while stdin.write_all(&block).is_ok() {
             let _ = taken.send(block.len());
         }
@@ -399,10 +401,10 @@ fn stopped_child(node: &Node) -> Pid {
 }
 
 #[test]
-fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
+fn on_a_terminal_a_move_shows_its_progress_and_then_its_result() {
     let mut cluster = Cluster::on_loopback(1);
     let mut command = cluster.command("n2", &[]);
-    // The image waits there, and does not fit into what the sockets on its way hold.
+    // The image waits there. It is larger than the buffers of the sockets on its way.
     command.env("VM_FAULT", "restorer:stop");
     cluster.add_node("n2".to_owned(), command);
     let node = &cluster.nodes[0];
@@ -415,7 +417,7 @@ fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
     let tid = rows[1].tid.show(node.conf().machine).to_string();
     let mut console = OnTerminal::run(node, &["move", &tid, "n2"]);
     console.wait_for("n1 to n2: copying while it runs");
-    // Of so many bytes.
+    // The bar shows the total number of bytes, too.
     console.wait_for("iB of ");
     let mut programs = node.client();
     let Answer::Moves(rows) = programs.ask(&Request::Moves) else {
@@ -444,7 +446,7 @@ fn on_a_terminal_a_move_shows_how_far_it_is_and_at_last_how_it_went() {
 }
 
 #[test]
-fn the_same_command_again_goes_on_where_the_application_was_stopped_and_leaves_nothing() {
+fn the_same_command_restarts_a_stopped_application_and_leaves_no_checkpoint() {
     let cluster = Cluster::on_loopback(2);
     let command = ["run", "--resume-or-start", "vmtest", "caller", "n2"];
     let mut first = vm(&cluster.nodes[0], &command);
@@ -469,7 +471,7 @@ fn the_same_command_again_goes_on_where_the_application_was_stopped_and_leaves_n
         Some(75),
         "stopped, and to be submitted again"
     );
-    // Its input has ended, so it ends; it does not begin anew.
+    // The input has ended, so the restarted application ends; it does not begin anew.
     let again = vm(&cluster.nodes[0], &command)
         .stdin(Stdio::null())
         .output()
@@ -486,7 +488,7 @@ fn the_same_command_again_goes_on_where_the_application_was_stopped_and_leaves_n
 }
 
 #[test]
-fn the_same_command_with_another_policy_goes_on_by_that() {
+fn the_same_command_with_another_policy_applies_that_policy() {
     let cluster = Cluster::on_loopback(1);
     let node = &cluster.nodes[0];
     let job = |policy: &[&str]| {

@@ -1,6 +1,6 @@
 //! Delivery across real hosts whose cables are cut and whose connections are destroyed.
 //!
-//! The full minute is `VM_RING_SECONDS=60 cargo test --test delivery`.
+//! With `VM_RING_SECONDS=60 cargo test --test delivery` the ring runs for a full minute.
 
 use std::time::{Duration, Instant};
 use vm_integration::cluster::{Cluster, wait_for};
@@ -49,7 +49,7 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_cables_are_cut_and_connection
     assert!(cuts as u64 >= seconds / 2);
 }
 
-/// The rhythm of the faults; nothing waits for it.
+/// The interval between faults. No event is awaited here.
 fn pause(length: Duration) {
     let start = Instant::now();
     wait_for("the next fault", Duration::from_secs(60), || {

@@ -1,4 +1,4 @@
-//! The pages in `docs/` say what the code says: opcodes, limits, fields, names of files.
+//! The pages in `docs/` agree with the code: opcodes, limits, fields, names of files.
 
 use std::{
     collections::BTreeMap,
@@ -113,12 +113,12 @@ fn the_guides_limits_are_those_of_the_code() {
     assert!(left.is_empty(), "not in the guide: {left:?}");
 }
 
-/// Each struct has a heading of its name, and under it a table of its fields, in their order.
+/// Each struct has a heading with its name, and under it a table of its fields, in their order.
 #[test]
 fn the_store_pages_fields_are_those_of_the_manifest() {
     let page = read("docs/store.md");
     let manifest = read("vmlib/store/src/manifest.rs");
-    // The other structs of that file are messages, and are on no disk.
+    // The other structs of that file are messages, which are on no disk.
     let wire = read("vmlib/wire/src/checkpoint.rs");
     let names = [
         "Part {",
@@ -149,8 +149,9 @@ fn the_store_pages_fields_are_those_of_the_manifest() {
     assert_eq!(structs, 7);
 }
 
-/// Paths to sources in the architecture page, such as `vmlib/src/send.rs`. There `machine/` and
-/// `wire/` are short for folders of `vmlib`, and a path without a crate is below `vmlib/machine/src`.
+/// Checks the paths to sources in the architecture page, such as `vmlib/src/send.rs`. In that page
+/// `machine/` and `wire/` are short for folders of `vmlib`, and a path without a crate is below
+/// `vmlib/machine/src`.
 #[test]
 fn the_architecture_page_names_files_that_exist() {
     let text = read("docs/architecture.md");

@@ -1,4 +1,4 @@
-//! Hosts whose tasks leave them while these talk: by `vm drain`, and at SIGTERM.
+//! Hosts whose tasks move off while they exchange messages: by `vm drain`, and at SIGTERM.
 
 use rustix::process::Signal;
 use std::time::Duration;
@@ -38,7 +38,7 @@ fn state_of(node: &Node, host: &str) -> HostState {
     row.expect("it is remembered").state
 }
 
-/// A ring that talks until it is told to end; its master is a run at that daemon.
+/// A ring that exchanges messages until it is told to end. Its master is a run at that daemon.
 fn ring(node: &Node, bytes: &str) -> Client {
     let mut run = node.client();
     run.run("vmtest", &["ring-until-told", bytes]);
@@ -89,12 +89,12 @@ fn a_ring_of_eight_loses_nothing_while_a_host_is_drained_and_deleted() {
 }
 
 #[test]
-fn what_cannot_leave_is_named_and_the_rest_leaves() {
+fn a_task_that_cannot_leave_is_named_and_the_others_leave() {
     let cluster = Cluster::on_loopback(2);
     let node = &cluster.nodes[0];
     let run = ring(node, "4096");
     let master = rows(node)[0].tid;
-    // The master reads from this console.
+    // The master reads its input from this console.
     let report = drain(node, "n1");
     let refused: Vec<Tid> = report.refused.iter().map(|(tid, _)| *tid).collect();
     assert_eq!(refused, [master]);
@@ -105,7 +105,7 @@ fn what_cannot_leave_is_named_and_the_rest_leaves() {
     };
     assert_eq!(reasons, std::slice::from_ref(why));
     assert_eq!(tasks_on(node, "n1"), [master]);
-    // The last host that takes tasks does not drain.
+    // The last host that takes tasks cannot be drained.
     let Answer::Failed(failed) = node
         .client()
         .ask(&Request::Drain("n2".to_owned(), DrainWay::default()))
@@ -115,7 +115,7 @@ fn what_cannot_leave_is_named_and_the_rest_leaves() {
     assert_eq!(failed.kind, FailKind::Refused);
     assert!(failed.text.contains("run on where they are"), "{failed}");
     assert_eq!(tasks_on(node, "n2").len(), MEMBERS);
-    // Taken back, the host takes tasks again: all of the other's.
+    // After the drain is undone, the host takes tasks again: all tasks of the other host.
     let undo = Request::Undrain("n1".to_owned());
     assert_eq!(node.client().ask(&undo), Answer::Done);
     assert_eq!(drain(node, "n2").refused_count, 0);
@@ -150,7 +150,7 @@ fn a_machine_of_one_host_has_nowhere_to_drain_to() {
 }
 
 #[test]
-fn sigterm_drains_a_host_that_was_told_so_and_ends_one_whose_tasks_cannot_leave() {
+fn sigterm_drains_a_host_with_that_option_and_ends_tasks_that_cannot_leave() {
     let mut cluster = Cluster::on_loopback(2);
     cluster.add(&["--on-term", "drain", "--grace", "60"]);
     let run = ring(&cluster.nodes[0], "65536");
@@ -161,7 +161,7 @@ fn sigterm_drains_a_host_that_was_told_so_and_ends_one_whose_tasks_cannot_leave(
     assert_eq!(state_of(&cluster.nodes[0], "n3"), HostState::Gone);
     assert_eq!(rows(&cluster.nodes[0]).len(), MEMBERS + 1);
     end(run);
-    // With nothing that could take them, its tasks end as ever.
+    // Without another host, its tasks end.
     let mut alone = Cluster::on_loopback(0);
     alone.add(&["--on-term", "drain", "--grace", "600"]);
     let mut idle = spawn("vmtest", &["idle"]);

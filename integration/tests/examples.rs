@@ -23,7 +23,7 @@ fn report(cluster: &Cluster, words: &[&str]) -> Value {
             let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
                 panic!("ps has no such answer");
             };
-            // It may end, or not have begun.
+            // The task may be ending, or may not have enrolled.
             if let Some(row) = rows.last().filter(|_| rows.len() > 1) {
                 let ask = Request::Move(row.tid, None, MoveWay::default());
                 let answer = node.client().ask(&ask);

@@ -1,7 +1,8 @@
-//! The first cluster of the user guide, by hand, on hosts as they are: without a way to the rest of the
-//! network, with hosts files that give a computer's name to loopback, with bridges of containers that
-//! have the same address on each host, with IPv6 alone. A daemon that was started in the background is
-//! in the machine and linked when the command has ended, or the command says why not.
+//! The first cluster of the user guide, on hosts in unfavourable environments: without a default
+//! route, with hosts files that give a computer's name a loopback address, with container bridges
+//! that have the same address on each host, with IPv6 only. When the command that starts a daemon
+//! in the background has ended, the daemon is in the machine and has its links, or the command has
+//! reported the reason why not.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -24,7 +25,7 @@ struct Computers {
 }
 
 impl Computers {
-    /// `None` where there can be none, which is said.
+    /// `None` if no network can be made here; the reason is printed.
     fn new(count: usize) -> Option<Computers> {
         let network = match Network::new(count) {
             Ok(network) => network,
@@ -36,7 +37,7 @@ impl Computers {
         let folder = tempfile::Builder::new().prefix("vm").tempdir_in("/tmp");
         let folder = folder.expect("a folder");
         for index in 0..count {
-            // As Debian does it: the computer's own name stands for loopback.
+            // Debian's hosts file gives the computer's own name a loopback address.
             let own = format!("127.0.0.1 localhost\n127.0.1.1 node{}\n", index + 1);
             let name = |other: usize| {
                 let address = network.address(other);
@@ -53,7 +54,7 @@ impl Computers {
         self.folder.path().join(format!("node{}", index + 1))
     }
 
-    /// The output of a shell on that computer for these lines.
+    /// Runs lines in a shell on that computer. Returns the output.
     fn shell(&self, index: usize, lines: &str) -> Output {
         let name = format!("node{}", index + 1);
         let hosts = self.folder.path().join(format!("hosts{index}"));
@@ -71,7 +72,7 @@ impl Computers {
         output.expect("ip, unshare and a shell can be run")
     }
 
-    /// The same, which has to work.
+    /// Like [`Computers::shell`]; the lines must succeed.
     fn does(&self, index: usize, lines: &str) -> String {
         let output = self.shell(index, lines);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -79,7 +80,7 @@ impl Computers {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The same, which has to fail: what is said then.
+    /// Like [`Computers::shell`]; the lines must fail. Returns the error output.
     fn fails(&self, index: usize, lines: &str) -> String {
         let output = self.shell(index, lines);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -87,7 +88,7 @@ impl Computers {
         said
     }
 
-    /// The machine's secret is brought from the first computer to the others.
+    /// Copies the machine's secret from the first computer to the others.
     fn share_secret(&self) {
         let secret = fs::read(self.dir(0).join(place::SECRET_FILE)).expect("the founder made it");
         for index in 1.. {
@@ -146,13 +147,13 @@ impl Drop for Computers {
             eprintln!("{}", self.logs());
         }
         for pid in self.daemons().iter().filter_map(|dir| Self::pid(dir)) {
-            // It may have ended since.
+            // The process may have ended since.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// A program runs on each host.
+/// Checks that a program runs on each host.
 fn works(computers: &Computers, names: &[&str]) {
     for name in names {
         let said = computers.does(0, &format!("vm spawn --on {name} sleep 1000"));
@@ -161,7 +162,7 @@ fn works(computers: &Computers, names: &[&str]) {
 }
 
 #[test]
-fn the_first_cluster_of_the_guide_works_on_hosts_without_a_way_to_the_rest_of_the_network() {
+fn the_first_cluster_of_the_guide_works_on_hosts_without_a_default_route() {
     let Some(computers) = Computers::new(3) else {
         return;
     };
@@ -176,7 +177,7 @@ fn the_first_cluster_of_the_guide_works_on_hosts_without_a_way_to_the_rest_of_th
         assert_eq!(computers.addresses(index), addresses);
     }
     works(&computers, &["node1", "node2", "node3"]);
-    // A second daemon on the first computer, by the name that stands for loopback there.
+    // A second daemon on the first computer. The name stands for a loopback address there.
     let second = computers.folder.path().join("second");
     let secret = computers.dir(0).join(place::SECRET_FILE);
     computers.does(
@@ -190,7 +191,7 @@ fn the_first_cluster_of_the_guide_works_on_hosts_without_a_way_to_the_rest_of_th
     let told = ("second".to_owned(), "10.97.0.1:7171".to_owned());
     assert!(computers.hosts(&second).contains(&told));
     works(&computers, &["second"]);
-    // After a host was lost, no program runs on it as if nothing had been.
+    // After the loss of a host, a request for a program on that host is refused.
     let pid = Computers::pid(&computers.dir(1)).expect("it runs");
     kill_process(pid, Signal::KILL).expect("it runs");
     let said = computers.fails(1, "vm run sh -c true");
@@ -203,7 +204,7 @@ fn the_first_cluster_of_the_guide_works_on_hosts_without_a_way_to_the_rest_of_th
 }
 
 #[test]
-fn a_bridge_of_containers_with_the_same_address_on_each_host_is_told_to_nobody() {
+fn the_address_of_a_container_bridge_is_not_published() {
     let Some(computers) = Computers::new(2) else {
         return;
     };
@@ -228,7 +229,7 @@ fn a_bridge_of_containers_with_the_same_address_on_each_host_is_told_to_nobody()
 }
 
 #[test]
-fn hosts_with_ipv6_alone_are_a_cluster() {
+fn hosts_with_only_ipv6_form_a_machine() {
     if !Path::new("/proc/net/if_inet6").exists() {
         eprintln!("skipped: this system has no IPv6");
         return;
@@ -254,7 +255,7 @@ fn hosts_with_ipv6_alone_are_a_cluster() {
 }
 
 #[test]
-fn an_address_that_comes_later_is_told_and_the_first_who_comes_corrects_it() {
+fn a_later_address_is_published_and_the_first_joining_host_corrects_it() {
     let Some(computers) = Computers::new(2) else {
         return;
     };
@@ -262,7 +263,7 @@ fn an_address_that_comes_later_is_told_and_the_first_who_comes_corrects_it() {
     configure("address delete 10.97.0.1/24 dev eth0");
     computers.does(0, "vmd --detach");
     assert_eq!(computers.addresses(0), ["127.0.0.1:7170"]);
-    // The one that it finds first is none at which others reach it.
+    // The address that it finds first is not one at which other hosts reach it.
     configure("address add 10.5.0.1/32 dev eth0");
     configure("address add 10.97.0.1/24 dev eth0");
     computers.share_secret();
@@ -273,14 +274,14 @@ fn an_address_that_comes_later_is_told_and_the_first_who_comes_corrects_it() {
 }
 
 #[test]
-fn who_cannot_get_into_the_machine_or_stay_there_is_told_why() {
+fn a_daemon_that_cannot_join_or_stay_reports_the_reason() {
     let Some(computers) = Computers::new(2) else {
         return;
     };
     computers.does(0, "vmd --detach --advertise 10.97.0.99");
     computers.share_secret();
-    // An address that leads to the founder on the founder's computer leads to the joiner itself
-    // here.
+    // The address leads to the founder on the founder's computer. On this computer it leads to the
+    // joining daemon itself.
     let said = computers.fails(1, "vmd --detach --join 127.0.0.1:7170");
     assert!(said.contains("this daemon itself"), "{said}");
     let said = computers.fails(1, "vmd --detach --listen 127.0.0.1:0 --join node1:7170");
@@ -293,7 +294,7 @@ fn who_cannot_get_into_the_machine_or_stay_there_is_told_why() {
         said.contains("127.0.1.1") && said.contains("node2"),
         "{said}"
     );
-    // Of a name all addresses are tried, and told.
+    // All addresses of a name are tried, and named in the error.
     let hosts = computers.folder.path().join("hosts1");
     let text = fs::read_to_string(&hosts).expect("a file");
     fs::write(&hosts, format!("127.0.0.1 node1\n{text}")).expect("a file");
@@ -310,7 +311,7 @@ fn who_cannot_get_into_the_machine_or_stay_there_is_told_why() {
         "10.97.0.1:7170: it has another secret",
     ];
     assert!(both.iter().all(|part| said.contains(part)), "{said}");
-    // Neither finds the other where it says that it is.
+    // Neither daemon reaches the other at its published address.
     let said = computers.fails(1, "vmd --detach --advertise 10.97.0.98 --join node1:7170");
     assert!(said.contains("10.97.0.99"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! `docs/first-session.md` is true: its commands are run, and print what the page says.
+//! The commands of `docs/first-session.md` are run, and print what the page shows.
 //!
 //! The blocks marked `console` are one session of one shell. A line that begins with `$ ` is a
 //! command, the lines after it are what it prints. `…` stands for any characters of one line, a run
@@ -14,7 +14,7 @@ use std::{
 use tempfile::TempDir;
 use vm_integration::cluster::{binaries, end_with_us};
 
-/// Between the outputs of two commands.
+/// Printed between the outputs of two commands.
 const MARK: &str = "--- next command ---";
 
 /// One command of the page.
@@ -47,12 +47,12 @@ fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// One blank for each run of blanks.
+/// The line with each run of blanks replaced by one blank.
 fn even(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether `line` is what the page's `pattern` stands for.
+/// Whether `line` matches the page's `pattern`.
 fn fits(pattern: &str, line: &str) -> bool {
     let (pattern, line) = (even(pattern), even(line));
     let mut parts = pattern.split('…');
@@ -73,7 +73,7 @@ fn fits(pattern: &str, line: &str) -> bool {
     rest.is_empty()
 }
 
-/// The shell of the session, and what it leaves behind when the test fails.
+/// The shell of the session. Its daemons are ended even if the test fails.
 struct Session {
     shell: Child,
     folder: TempDir,
@@ -116,7 +116,7 @@ impl Session {
 }
 
 impl Drop for Session {
-    /// Daemons that the session has put into the background outlive its shell.
+    /// The daemons in the background outlive the shell of the session.
     fn drop(&mut self) {
         let _ = self.shell.kill();
         let _ = self.shell.wait();
@@ -138,7 +138,7 @@ fn end_daemon(dir: &Path) {
         .ok()
         .and_then(rustix::process::Pid::from_raw)
     {
-        // It may have ended since.
+        // The process may have ended since.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
 }

@@ -56,7 +56,7 @@ fn messages_sent_just_before_the_end_arrive_whole_and_before_the_notify() {
 }
 
 #[test]
-fn of_a_task_killed_in_the_middle_of_a_send_nothing_is_delivered_in_part() {
+fn a_task_killed_in_the_middle_of_a_send_delivers_no_partial_message() {
     let cluster = Cluster::on_loopback(2);
     let output = run_to_the_end(&mut cluster.nodes[0].client(), &["cut-off"]);
     assert!(output.contains("nothing was delivered in part"), "{output}");

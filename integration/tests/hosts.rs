@@ -9,7 +9,7 @@ use vm_wire::{
     limits,
 };
 
-/// A sentinel runs on `master`: four tasks on each host, all watched.
+/// Runs a sentinel on `master`: four tasks on each host, all watched.
 fn sentinel(cluster: &Cluster, master: usize) -> Client {
     let mut client = cluster.nodes[master].client();
     client.run("vmtest", &["sentinel", "4"]);
@@ -17,7 +17,8 @@ fn sentinel(cluster: &Cluster, master: usize) -> Client {
     client
 }
 
-/// The sentinel is told of the end of each task on each lost host, in any order, and goes on.
+/// Waits until the sentinel reports the end of each task of the lost hosts, in any order, and still
+/// runs.
 fn expect_losses(client: &mut Client, lost: &[usize]) {
     let mut output = String::new();
     let all_told = |output: &str| {
@@ -30,7 +31,7 @@ fn expect_losses(client: &mut Client, lost: &[usize]) {
     client.output_until("round");
 }
 
-/// The states of `lost` become `Dead` for `witness` within the promise.
+/// Waits until `witness` sees the hosts `lost` as dead, within the promised time.
 fn expect_dead(cluster: &Cluster, witness: usize, lost: &[usize]) {
     let names: Vec<&str> = lost
         .iter()

@@ -1,5 +1,5 @@
-//! `cargo longrun`, as long as a test may be: the result only, for what else the computer does makes
-//! the time another one.
+//! `cargo longrun`, as long as a test may take. Only the result is checked: other work of the
+//! computer changes the time.
 
 use serde_json::Value;
 use std::process::{Command, Stdio};
@@ -10,7 +10,8 @@ fn a_run_that_loses_two_hosts_at_random_computes_every_bit_as_one_process_does()
     let mut run = Command::new(binaries::binary("longrun"));
     run.args(["--json", "--untimed", "--hosts", "3", "--tasks", "6"]);
     run.args(["--minutes", "0.35", "--checkpoint-every", "3"]);
-    // The founder, which leads and has the master, and another one as soon as that is back.
+    // The founder, which leads and has the master, is lost first; another host is lost as soon as
+    // the founder is back.
     run.args(["--seed", "7", "--mean", "4", "--back", "6", "--losses", "2"]);
     let run = run
         .stdin(Stdio::null())

@@ -1,7 +1,8 @@
-//! Machines in control groups that limit their memory, as a batch system's for a job: daemon and tasks
-//! live, and checkpoints are made.
+//! Machines in control groups that limit their memory, as a batch system does for a job: daemon and
+//! tasks survive, and checkpoints are made.
 //!
-//! It takes root and a hierarchy of control groups for memory; where there is none, the tests say so.
+//! The tests need root and a hierarchy of control groups for memory. Without them, they print so
+//! and pass.
 
 use std::fs;
 use vm_integration::cluster::{
@@ -48,7 +49,8 @@ fn score(pid: u32) -> i32 {
     text.trim().parse().expect("a number")
 }
 
-/// Checkpoints of a task that rewrites more than half of the memory that there is, under that policy.
+/// Checks that checkpoints are made, under `policy`, of a task that rewrites more than half of the
+/// memory limit.
 fn checkpoints_are_made(policy: Policy) {
     let Some(group) = Group::of_memory(LIMIT) else {
         return;
@@ -78,7 +80,7 @@ fn checkpoints_are_made(policy: Policy) {
 
 #[test]
 fn no_copy_is_made_where_a_limit_has_no_room_for_it() {
-    // Soon one after the other: they could be left in memory, too.
+    // The checkpoints follow each other closely, so that images could also be kept in memory.
     checkpoints_are_made(Policy {
         every_ms: 100_000,
         ..Policy::default()

@@ -1,6 +1,6 @@
 //! Tasks that move from host to host while all of them exchange numbered messages.
 //!
-//! `VM_MOVES=1000 cargo test --test moves` makes as many moves as the goal says.
+//! `VM_MOVES=1000 cargo test --test moves` makes 1000 moves.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -32,7 +32,7 @@ fn moves() -> u32 {
     wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
 }
 
-/// The living tasks but the master, once all are there and can be moved.
+/// The living tasks except the master, once all have enrolled and can be moved.
 fn members(node: &Node) -> Vec<Tid> {
     let members = wait_for("the members of the ring", Duration::from_secs(20), || {
         let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
@@ -65,12 +65,12 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
     let node = &cluster.nodes[0];
     let before: Vec<_> = cluster.nodes.iter().map(holds).collect();
     let mut run = node.client();
-    // It ends when it is told to: by a line on its standard input.
+    // The ring ends when it gets a line on its standard input.
     run.run("vmtest", &["ring-until-told", "1048576"]);
     let members = members(node);
     let mut restoring = 0;
     for number in 0..moves() {
-        // Each member in turn, each time one host on.
+        // Each member in turn moves to the next host.
         let tid = members[number as usize % MEMBERS];
         let answer = node
             .client()
@@ -82,7 +82,7 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
         assert!(report.bytes > 0);
         restoring += report.restore_us;
     }
-    // The end of the image was seen where it was sent from, before the target had brought it back.
+    // The source saw the end of the image before the target had restored the task.
     assert!(restoring > 0);
     run.input(b"end\n");
     let finished = run.finish();
@@ -95,14 +95,14 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
             let (descriptors, children, _) = holds(node);
             (descriptors <= before.0 + 2 && children == before.1).then_some(())
         });
-        // Queues and tables have grown to their size; what leaks grows with each move.
+        // Queues and tables have their final size by now; a leak would grow with each move.
         let grown = holds(node).2.saturating_sub(before.2);
         assert!(grown < 20_000 + 10 * u64::from(moves()), "{grown} KiB");
     }
 }
 
 #[test]
-fn what_cannot_be_moved_stays_and_says_why() {
+fn a_task_that_cannot_be_moved_stays_and_the_reason_is_reported() {
     let cluster = Cluster::on_loopback(2);
     let node = &cluster.nodes[0];
     let mut run = node.client();
@@ -124,10 +124,10 @@ fn what_cannot_be_moved_stays_and_says_why() {
     assert!(failed.text.contains("already"), "{failed}");
     let failed = refused(members[0], Some("nowhere"));
     assert_eq!(failed.kind, FailKind::NoSuchHost, "{failed}");
-    // The master reads from this console.
+    // The master reads its input from this console.
     let failed = refused(rows[0].tid, None);
     assert!(failed.text.contains("comes from a console"), "{failed}");
-    // One that is stopped says so, beforehand too.
+    // A stopped task is refused with that reason, in `check` as well.
     let stopped = node.client().ask(&Request::Signal(members[1], 19));
     assert!(matches!(stopped, Answer::Done), "{stopped:?}");
     let is_stopped = |reasons: &[String]| reasons.iter().any(|it| it.contains("stopped"));
@@ -137,7 +137,7 @@ fn what_cannot_be_moved_stays_and_says_why() {
     assert!(failed.text.contains("vm sig CONT"), "{failed}");
     node.client().ask(&Request::Signal(members[1], 18));
     while is_stopped(&reasons_of(node, members[1])) {}
-    // Nor is one that knows nothing of the machine.
+    // A task that does not use the library cannot be moved either.
     let Answer::Started(tids) = node.client().ask(&Request::Spawn(spawn("sleep", &["600"]))) else {
         panic!("sleep can be started");
     };
@@ -192,7 +192,7 @@ fn text(file: &Path) -> String {
 }
 
 #[test]
-fn open_files_go_along_to_hosts_that_do_not_have_them() {
+fn open_files_are_carried_to_hosts_that_do_not_have_them() {
     let Some(cluster) = Cluster::with_own_folders(2) else {
         return;
     };
@@ -208,7 +208,7 @@ fn open_files_go_along_to_hosts_that_do_not_have_them() {
     assert_eq!(text(&first.join("diary")), "one\n");
     let books = [&first, &second].map(|folder| fs::read(folder.join("book")).expect("a book"));
     assert!(books[0] == books[1]);
-    // Back to where the diary is behind.
+    // Back to a host where the diary lacks the last line.
     assert_moves(&cluster, tid, "n1");
     run.input(b"three\n");
     run.output_until("written on n1, read 2");
@@ -266,7 +266,7 @@ fn files_below_the_working_folder_are_looked_for_below_that_of_the_host_at_a_res
     let Answer::Started(tids) = console.ask(&Request::Spawn(wanted)) else {
         panic!("it cannot be started");
     };
-    // A program that has not called the library yet cannot.
+    // A program that has not called the library yet cannot be saved.
     wait_for("a checkpoint", PATIENCE, || {
         console.save(tids[0], true).ok()
     });
@@ -332,11 +332,10 @@ fn a_file_that_both_hosts_share_stays_one() {
     assert_ends(run);
 }
 
-/// The program of a process.
-/// Tasks have the limit that their daemon was started with, or that of their image; whoever brings one
-/// back has descriptors with numbers above this one.
+/// A task has the limit that its daemon was started with, or that of its image. A restorer has
+/// descriptors with numbers above this limit.
 #[test]
-fn a_low_limit_of_open_files_keeps_no_task_from_coming() {
+fn a_low_limit_of_open_files_stops_no_task_from_arriving() {
     let mut cluster = Cluster::on_loopback(1);
     let command = cluster.command("n2", &[]);
     let mut limited = Command::new("/bin/sh");
@@ -350,6 +349,7 @@ fn a_low_limit_of_open_files_keeps_no_task_from_coming() {
     assert_ends(run);
 }
 
+/// The program of a process.
 fn program(pid: i32) -> String {
     let exe = fs::read_link(format!("/proc/{pid}/exe")).expect("it runs");
     let name = exe.file_name().expect("a program has a name");
@@ -375,7 +375,7 @@ fn a_coordinator_that_is_killed_or_stopped_costs_no_move() {
         Answer::Moved(report) => assert_ne!(report.from, report.to),
         answer => panic!("{tid}: {answer:?}"),
     };
-    // The master forked it, and it holds nothing but its socket.
+    // The master forked the coordinator, which has only its socket open.
     let forked = node.coordinator(None);
     assert_eq!(program(forked), "vmtest");
     wait_for("nothing but a socket", Duration::from_secs(5), || {
@@ -384,12 +384,12 @@ fn a_coordinator_that_is_killed_or_stopped_costs_no_move() {
     });
     moves(members[0]);
     assert_eq!(node.coordinators(), [forked]);
-    // Killed: the daemon starts another, and whoever asks meanwhile waits for that.
+    // The coordinator is killed: the daemon starts another one, and a requester waits for that.
     signal(forked, Signal::KILL);
     moves(members[1]);
     let started = node.coordinator(Some(forked));
     assert_eq!(program(started), "vmd");
-    // Stopped: it is noticed when it has something to do, and ended.
+    // The coordinator is stopped: the daemon notices when there is work for it, and kills it.
     signal(started, Signal::STOP);
     moves(members[2]);
     let next = node.coordinator(Some(started));
@@ -419,7 +419,7 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
     let signalled = node.client().ask(&Request::Signal(master, 9));
     assert_eq!(signalled, Answer::Done);
     assert_eq!(run.finish().status, ExitStatus::Signal(9));
-    // One that is stopped does not outlive its daemon.
+    // A stopped coordinator does not outlive its daemon.
     let mut run = node.client();
     let master = run.run("vmtest", &["idle"]);
     let left = node.coordinator(Some(first));
@@ -437,14 +437,14 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
     cluster.nodes[0].wait_end(Duration::from_secs(10));
     wait_for("its end", Duration::from_secs(10), || {
         let stat = fs::read_to_string(format!("/proc/{left}/stat"));
-        // An orphan's new parent may not have waited for it yet.
+        // The new parent of an orphan may not have waited for it yet.
         stat.map_or(true, |stat| stat.contains(") Z "))
             .then_some(())
     });
 }
 
 #[test]
-fn a_task_that_has_moved_takes_along_what_it_started_in_another_session() {
+fn the_end_of_a_moved_task_ends_processes_that_it_started_in_another_session() {
     let cluster = Cluster::on_loopback(2);
     let [go, left] = ["go", "left"].map(|name| cluster.folder().join(name));
     let words = [
@@ -457,13 +457,14 @@ fn a_task_that_has_moved_takes_along_what_it_started_in_another_session() {
         panic!("it cannot be started");
     };
     cluster.nodes[0].await_movable(&tids);
-    // The task has forked it, and it has the token, too.
+    // The task has forked the coordinator, which has the task's token, too.
     let (home, coordinator) = wait_for("a coordinator", PATIENCE, || {
         let mut nodes = cluster.nodes.iter();
         nodes.find_map(|node| Some((node, *node.coordinators().first()?)))
     });
     assert_eq!(program(coordinator), "vmtest");
-    // There and back: for a second the first host looks for what the task has left there.
+    // The task moves there and back: for a second the first host looks for processes that the task
+    // has left.
     for _ in 0..2 {
         let answer = console.ask(&Request::Move(tids[0], None, MoveWay::default()));
         assert!(matches!(answer, Answer::Moved(_)), "{answer:?}");

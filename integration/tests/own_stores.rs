@@ -1,4 +1,5 @@
-//! Hosts whose stores are on disks of their own: whatever one of them held comes back without it.
+//! Hosts whose stores are on disks of their own: parts of a lost disk are restored from second
+//! copies.
 
 use std::{
     fs,
@@ -14,7 +15,7 @@ use vm_integration::cluster::{
 use vm_store::{CheckpointId, Manifest, Store, name};
 use vm_wire::{Tid, agreed::ExitStatus};
 
-/// A caller on the first host, that is its console, and its callee on the second one.
+/// A caller on the first host, which is its console's, and its callee on the second one.
 fn running(cluster: &Cluster) -> (Client, Tid) {
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["caller", "n2"]);
@@ -30,7 +31,8 @@ fn stopped(cluster: &Cluster) -> Tid {
     master
 }
 
-/// The files of a checkpoint of an application's first life on a host, and its manifest, if it is there.
+/// The parts of a checkpoint of an application's generation 0 on a host, and its manifest, if the
+/// host has it.
 fn held(cluster: &Cluster, host: &str, app: Tid, epoch: u32) -> (Vec<PathBuf>, Option<Manifest>) {
     let root = cluster.store_of(host);
     let id = CheckpointId::new(0, epoch);
@@ -54,14 +56,14 @@ fn copy_all(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_a_lost_disk_held_comes_back_from_its_copies() {
+fn parts_of_a_lost_disk_are_restored_from_their_second_copies() {
     let mut cluster = Cluster::with_own_stores(3);
     let (mut run, master) = running(&cluster);
     let mut console = cluster.nodes[2].client();
     for epoch in 1..=2 {
         console.save(master, false).expect("it can be saved");
         let held = ["n1", "n2", "n3"].map(|host| held(&cluster, host, master, epoch));
-        // The caller's is on n1 and n2, the callee's on n2 and n3.
+        // The caller's part is on n1 and n2, the callee's on n2 and n3.
         assert_eq!(held.each_ref().map(|(images, _)| images.len()), [1, 2, 1]);
         let first = held[0].1.as_ref().expect("it is whole there");
         let copies = first.parts().map(|part| part.copy.as_deref());
@@ -122,7 +124,7 @@ fn a_listing_tells_what_all_hosts_have_and_a_removal_leaves_nothing_on_any() {
 }
 
 #[test]
-fn whoever_removes_the_checkpoints_of_an_application_that_runs_is_told() {
+fn a_removal_of_the_checkpoints_of_a_running_application_warns_the_user() {
     let cluster = Cluster::with_own_stores(3);
     let (mut run, master) = running(&cluster);
     let mut console = cluster.nodes[1].client();
@@ -155,7 +157,7 @@ fn a_damaged_image_is_taken_from_the_other_disk() {
 fn an_image_is_sent_to_where_its_task_is_to_live() {
     let cluster = Cluster::with_own_stores(3);
     let master = stopped(&cluster);
-    // The caller lives where its console is: there is no image of it.
+    // The caller runs on the host of its console, which has no part of it.
     let mut console = cluster.nodes[2].client();
     let report = console.restart(master).expect("the image can be sent");
     let conf = cluster.nodes[2].conf();
@@ -169,14 +171,14 @@ fn an_image_is_sent_to_where_its_task_is_to_live() {
 }
 
 #[test]
-fn an_application_goes_on_in_another_machine_from_copies_of_the_folders() {
+fn an_application_is_restarted_in_another_machine_from_copies_of_the_folders() {
     let (first, own, shared) = (
         Cluster::with_own_stores(3),
         Cluster::with_own_stores(2),
         Cluster::on_loopback(2),
     );
     let master = stopped(&first);
-    // Of n1, n2 and n3 there are two folders that have all of it: n1's and n3's.
+    // Two of the three folders together have all parts: n1's and n3's.
     for (from, to) in [("n1", own.store_of("n2")), ("n3", own.store_of("n1"))] {
         copy_all(&first.store_of(from), &to);
         copy_all(&first.store_of(from), &shared.store());

@@ -1,4 +1,4 @@
-//! Applications whose tasks give their state themselves: saved, stopped, brought back elsewhere.
+//! Portable tasks, whose programs supply their state: saved, stopped, and restarted elsewhere.
 
 use std::{fs, path::Path};
 use vm_integration::cluster::{Cluster, PATIENCE, binaries, wait_for};
@@ -11,12 +11,13 @@ use vm_wire::{
     task::FailKind,
 };
 
-/// The longest chain of those that begin below 20,000,000.
+/// The result for numbers below 20,000,000.
 const LONGEST: &str = "the chain of 15733191 has 704 steps";
 /// The last line of `vmtest portable`.
 const WELL: &str = "all came back, none lost, doubled or out of order";
 
-/// For each task of an application's last checkpoint on which hosts it can be brought back.
+/// For each task of an application's last checkpoint, the architectures on which it can be
+/// restored.
 fn arches(store: &Path, app: Tid) -> Vec<String> {
     let store = Store::open(store).expect("a store");
     let (entry, manifest) = store
@@ -29,7 +30,7 @@ fn arches(store: &Path, app: Tid) -> Vec<String> {
 }
 
 #[test]
-fn a_portable_application_is_stopped_and_goes_on_in_another_machine() {
+fn a_stopped_portable_application_is_restarted_in_another_machine() {
     let before = Cluster::on_loopback(2);
     let mut run = before.nodes[0].client();
     let master = run.run("collatz", &["--workers", "3"]);
@@ -39,7 +40,7 @@ fn a_portable_application_is_stopped_and_goes_on_in_another_machine() {
         .save(master, true)
         .expect("it can be saved");
     assert_eq!(report.tasks, 4);
-    // No memory of a process is in it.
+    // The checkpoint has no memory of a process.
     assert!(report.bytes < 1 << 20, "{report:?}");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     assert_eq!(arches(&before.store(), master), ["any"; 4]);
@@ -53,7 +54,7 @@ fn a_portable_application_is_stopped_and_goes_on_in_another_machine() {
 }
 
 #[test]
-fn messages_under_way_between_portable_tasks_are_neither_lost_nor_doubled() {
+fn in_transit_messages_between_portable_tasks_are_neither_lost_nor_doubled() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["portable", "60000", "n2"]);
@@ -65,14 +66,14 @@ fn messages_under_way_between_portable_tasks_are_neither_lost_nor_doubled() {
         let told = run.output_until("after a save");
         assert!(told.contains("before a save"), "{told}");
     }
-    // It goes on from the last one.
+    // The application is restarted from the last checkpoint.
     console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     let mut run = cluster.nodes[1].client();
     run.restart(master).expect("it can be brought back");
     let told = run.output_until("on from ");
     assert!(told.contains("resumed"), "{told}");
-    // And from one that was made of a process that was brought back itself.
+    // A second restart, from a checkpoint of a process that was itself restored.
     console.save(master, true).expect("it can be saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     let mut run = cluster.nodes[2].client();
@@ -104,7 +105,7 @@ fn some_tasks_of_an_application_may_be_portable_and_others_images() {
 }
 
 #[test]
-fn a_portable_application_that_loses_a_host_goes_back_by_itself() {
+fn a_portable_application_that_loses_a_host_recovers() {
     let mut cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     let master = run.run("vmtest", &["portable", "60000", "n3"]);
@@ -120,14 +121,14 @@ fn a_portable_application_that_loses_a_host_goes_back_by_itself() {
 }
 
 #[test]
-fn a_portable_program_has_its_application_saved_and_goes_on_behind_that() {
+fn a_portable_program_makes_checkpoints_and_continues_after_a_restart() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[0].client();
     run.run("vmtest", &["portable-saver", "n2"]);
     let told = run.output_until("three steps");
     assert!(told.contains("step 3 is e3"), "{told}");
     cluster.nodes[1].signal(rustix::process::Signal::KILL);
-    // From the third step on, with the next request.
+    // The application continues after the third step, with the next call.
     let told = run.output_until("step 4 is e");
     assert!(!told.contains("step 3"), "{told}");
     run.ends_well("step 5 is e");
@@ -174,7 +175,8 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_runs_on() {
         .flatten();
     let files = stored.filter_map(|app| fs::read_dir(app.path()).ok());
     assert_eq!(files.flatten().count(), 0, "nothing is left in the store");
-    // What was said meanwhile is read first; what is said after another refusal was said after it.
+    // Output from before the refusal is read first. Output after a second refusal comes from after
+    // the first one.
     run.output_until("it goes");
     let failed = console.save(master, true).expect_err("nor later");
     assert!(failed.text.contains("came to no safe point"), "{failed}");
@@ -182,7 +184,7 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_runs_on() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_named() {
+fn a_missing_program_is_named() {
     let before = Cluster::on_loopback(1);
     let folder = before.folder().join("bin");
     fs::create_dir(&folder).expect("a folder");
@@ -209,7 +211,7 @@ fn a_program_that_is_not_there_is_named() {
     };
     assert!(failed.text.contains("their-collatz"), "{failed}");
     assert!(failed.text.contains("--path"), "{failed}");
-    // It is looked up by its name, too.
+    // The program is also looked up by its name.
     let elsewhere = before.folder().join("elsewhere");
     fs::create_dir(&elsewhere).expect("a folder");
     fs::copy(binaries::binary("collatz"), elsewhere.join("their-collatz")).expect("a copy");

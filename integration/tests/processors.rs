@@ -1,4 +1,4 @@
-//! Tasks that move between daemons with unlike sets of processors.
+//! Tasks that move between daemons with different sets of processors.
 
 use std::{fs, process::Command};
 use vm_integration::cluster::{
@@ -14,10 +14,11 @@ use vm_wire::{
     task::Place,
 };
 
-/// How its log begins to say that a task is not where its program wants it.
+/// Prefix of the log line about a task that does not have the processors that its program has
+/// chosen.
 const ELSEWHERE: &str = "runs on other processors than its program has chosen";
 
-/// Whether there are two processors to choose from, the first two.
+/// Whether the first two processors may be used.
 fn are_two() -> bool {
     let is_so = processors("self").starts_with("0-");
     if !is_so {
@@ -34,7 +35,7 @@ fn processors(process: &str) -> String {
     list.expect("Linux tells").trim().to_owned()
 }
 
-/// A machine of two hosts, of which `n1` is started by what that makes of its command.
+/// A machine of two hosts. The command of `n1` is made by `first`.
 fn machine(first: impl FnOnce(&Command) -> Command) -> Cluster {
     let mut cluster = Cluster::on_loopback(0);
     let command = first(&cluster.command("n1", &[]));
@@ -43,7 +44,7 @@ fn machine(first: impl FnOnce(&Command) -> Command) -> Cluster {
     cluster
 }
 
-/// Starts a task on a host, which can be moved when this returns.
+/// Starts a task on a host, and waits until it can be moved.
 fn start(cluster: &Cluster, host: &str, args: &[&str]) -> Tid {
     let mut wanted = spawn("vmtest", args);
     wanted.place = Place::Host(host.to_owned());
@@ -67,7 +68,7 @@ fn processors_of(console: &mut Client, tid: Tid) -> String {
     processors(&pid.to_string())
 }
 
-/// Moves a task, and tells what it may use then.
+/// Moves a task. Returns the processors that it may use then.
 fn moved(console: &mut Client, tid: Tid, host: &str) -> String {
     let to = Some(host.to_owned());
     let answer = console.ask(&Request::Move(tid, to, MoveWay::default()));
@@ -92,7 +93,7 @@ fn a_task_that_chose_no_processors_has_those_of_each_daemon_that_it_comes_to() {
     assert_eq!(processors_of(&mut console, task), "0");
     assert_eq!(moved(&mut console, task, "n2"), all);
     assert_eq!(moved(&mut console, task, "n1"), "0");
-    // One that its program has put elsewhere stays there: nothing keeps it from that.
+    // A task whose program has chosen another processor keeps it: the processor is available there.
     let task = start(&cluster, "n2", &["idle-on", "1"]);
     assert_eq!(moved(&mut console, task, "n1"), "1");
     assert!(!cluster.nodes[0].log().contains(ELSEWHERE));

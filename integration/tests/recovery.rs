@@ -1,4 +1,4 @@
-//! Applications with a checkpoint outlive what befalls their machine.
+//! Applications with a checkpoint survive the end of their machine.
 
 use rustix::process::Signal;
 use std::{
@@ -15,7 +15,7 @@ use vm_wire::{
     limits,
 };
 
-/// The same command, each time that a batch system runs the job.
+/// The same command, as each run of a batch job gives it.
 fn job(node: &Node) -> Command {
     let mut command = Command::new(binaries::binary("vm"));
     command.arg("--dir").arg(&node.dir);
@@ -24,7 +24,7 @@ fn job(node: &Node) -> Command {
     command
 }
 
-/// The processes that a daemon has, once there is one.
+/// The children of a daemon, once there is one.
 fn children(daemon: i32) -> Vec<i32> {
     wait_for("a task's process", PATIENCE, || {
         let children = processes::children(daemon);
@@ -33,7 +33,7 @@ fn children(daemon: i32) -> Vec<i32> {
 }
 
 #[test]
-fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_job_goes_on_in_the_next_one() {
+fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_next_one_restarts_the_job() {
     let mut before = Cluster::on_loopback(2);
     let mut first = job(&before.nodes[1]);
     let mut first = first
@@ -57,7 +57,8 @@ fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_job_goes_on_in_the_
     console.save(rows[0].tid, false).expect("it can be saved");
     let tasks = children(before.nodes[1].pid());
     before.nodes[0].signal(Signal::KILL);
-    // Nobody can confirm its lease: what it has ends, and it says why.
+    // No voter can confirm the lease of the other host: its tasks end, and its daemon logs the
+    // reason.
     assert!(!before.nodes[1].wait_end(PATIENCE).success());
     let log = before.nodes[1].log();
     assert!(log.contains("majority"), "{log}");
@@ -70,7 +71,7 @@ fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_job_goes_on_in_the_
     let mut after = Cluster::on_loopback(0);
     fs::rename(before.store(), after.store()).expect("the store can be taken along");
     after.add(&[]);
-    // Its input has ended, so it ends; it does not begin anew.
+    // The input has ended, so the restarted application ends; it does not begin anew.
     let again = job(&after.nodes[0]).stdin(Stdio::null()).output();
     let again = again.expect("the console runs");
     let out = String::from_utf8_lossy(&again.stdout);
@@ -81,7 +82,7 @@ fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_job_goes_on_in_the_
 }
 
 #[test]
-fn of_a_parted_machine_one_side_goes_on_and_when_it_heals_nothing_runs_twice() {
+fn after_a_partition_one_side_continues_and_no_task_runs_twice() {
     let Some(mut cluster) = Cluster::in_namespaces(3) else {
         return;
     };
@@ -96,7 +97,7 @@ fn of_a_parted_machine_one_side_goes_on_and_when_it_heals_nothing_runs_twice() {
     console.save(master, false).expect("it can be saved");
     let tasks = children(cluster.nodes[0].pid());
     let network = cluster.network.as_ref().expect("a cluster in namespaces");
-    // The founder is the leader: the others must elect another one.
+    // The founder leads, so the others must elect another leader.
     network.set_cable(0, false);
     let took = cluster.await_state(2, &["n1"], HostState::Dead);
     assert!(took < limits::DETECTION_PROMISE, "{took:?}");

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use vm_integration::sim::{self, Options, Sabotage};
 
-/// Runs seeds `0..seeds` on all cores and returns what they broke, by seed.
+/// Runs the seeds `0..seeds` on all cores. Returns the broken rules, by seed.
 fn broken(seeds: u64) -> Vec<(u64, String)> {
     let next = AtomicU64::new(0);
     let worker = || {

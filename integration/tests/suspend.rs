@@ -16,14 +16,14 @@ fn suspended(client: &mut Client) -> Vec<SuspendedRow> {
     }
 }
 
-/// A caller on the first host and its callee on that one, as a run of this client.
+/// A caller on the first host, as a run of this client, and its callee on the given host.
 fn caller(client: &mut Client, callee: &str) -> Tid {
     let master = client.run("vmtest", &["caller", callee]);
     client.output_until("it goes");
     master
 }
 
-/// Its standard input has ended, so the caller ends, and says whether all was well.
+/// The standard input has ended, so the caller ends, and reports whether it lost messages.
 fn ends_well(run: &mut Client) {
     let finished = run.finish();
     let text = format!("{finished:?}");
@@ -34,7 +34,7 @@ fn ends_well(run: &mut Client) {
 }
 
 #[test]
-fn an_application_that_is_suspended_goes_on_at_its_console_and_loses_nothing() {
+fn a_suspended_application_is_resumed_at_its_console_and_loses_no_message() {
     let cluster = Cluster::on_loopback(3);
     let mut run = cluster.nodes[1].client();
     let master = caller(&mut run, "n3");
@@ -44,7 +44,7 @@ fn an_application_that_is_suspended_goes_on_at_its_console_and_loses_nothing() {
     run.output_until("is suspended with checkpoint g0-e1");
     let answer = console.ask(&Request::Ps(None));
     assert_eq!(answer, Answer::Ps(Vec::new()));
-    // The founder leads; it is lost, and the others know, who vote, too.
+    // The founder, which leads, will be lost; the other hosts must vote before that.
     wait_for("three voters", PATIENCE, || {
         let conf = cluster.nodes[2].conf();
         conf.hosts.iter().all(|row| row.voter).then_some(())
@@ -70,7 +70,7 @@ fn an_application_that_is_suspended_goes_on_at_its_console_and_loses_nothing() {
 }
 
 #[test]
-fn what_cannot_leave_a_host_is_suspended_and_goes_on_when_another_host_joins() {
+fn an_application_that_cannot_leave_a_host_is_suspended_until_another_host_joins() {
     let mut cluster = Cluster::on_loopback(1);
     let mut run = cluster.nodes[0].client();
     let master = caller(&mut run, "n1");
@@ -98,7 +98,7 @@ fn what_cannot_leave_a_host_is_suspended_and_goes_on_when_another_host_joins() {
 }
 
 #[test]
-fn a_daemon_that_is_asked_to_end_suspends_what_has_nowhere_to_go_for_so_long() {
+fn a_daemon_that_must_end_suspends_applications_for_the_configured_time() {
     let mut cluster = Cluster::on_loopback(1);
     cluster.add(&[
         "--on-term",
@@ -120,7 +120,8 @@ fn a_daemon_that_is_asked_to_end_suspends_what_has_nowhere_to_go_for_so_long() {
     let rows = suspended(&mut console);
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert_eq!((row.app, row.until_ms - row.since_ms), (master, 1_000_000));
-    // It has no console any more. Resumed, it ends, as its standard input has ended.
+    // The application has no console any more. It ends once it is resumed, because its standard
+    // input has ended.
     let undo = Request::Undrain("n1".to_owned());
     assert_eq!(console.ask(&undo), Answer::Done);
     wait_for("its end", PATIENCE, || {

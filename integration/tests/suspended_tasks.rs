@@ -1,5 +1,5 @@
-//! Single tasks that are suspended and resumed while all of their application exchange numbered
-//! messages.
+//! Single tasks that are suspended and resumed while the tasks of their application exchange
+//! numbered messages.
 
 use std::{fs, path::Path, time::Duration};
 use vm_integration::cluster::{Cluster, Node, PATIENCE, client::Client, wait_for};
@@ -23,8 +23,8 @@ fn row_of(node: &Node, tid: Tid) -> Option<TaskRow> {
     rows(node).into_iter().find(|row| row.tid == tid)
 }
 
-/// A ring as a run of this client, which ends when it is told to; its master and its members, which can
-/// be moved.
+/// A ring as a run of this client, which ends when it is told to. Returns its master and its
+/// members, once they can be moved.
 fn ring(run: &mut Client, node: &Node, bytes: &str) -> (Tid, Vec<Tid>) {
     let master = run.run("vmtest", &["ring-until-told", bytes]);
     let members = wait_for("the members of the ring", Duration::from_secs(20), || {
@@ -43,7 +43,7 @@ fn ends_well(mut run: Client) {
     assert!(finished.stdout.contains(told), "{}", finished.stdout);
 }
 
-/// A task is suspended: it is listed, and has no process.
+/// Suspends a task, and checks that it is listed and has no process.
 fn suspend(node: &Node, tid: Tid) {
     let answer = node.client().ask(&Request::Suspend(tid, 0));
     let Answer::Moved(report) = answer else {
@@ -96,7 +96,7 @@ fn a_ring_loses_and_doubles_nothing_while_its_members_are_suspended() {
     for (number, &tid) in members.iter().enumerate() {
         suspend(node, tid);
         assert_eq!(images(&cluster.store()).len(), 1);
-        // Where it is, or on each host in turn.
+        // The task resumes on its last host, or on each host in turn.
         let host = (number % 4 != 3).then(|| format!("n{}", number % 4 + 1));
         resume(node, tid, host.as_deref());
         let row = row_of(node, tid).expect("it is not over");
@@ -150,7 +150,7 @@ fn a_suspended_task_outlives_the_drain_and_the_end_of_its_host() {
 }
 
 #[test]
-fn of_a_task_that_is_killed_while_it_is_suspended_nothing_stays() {
+fn a_task_that_is_killed_while_suspended_leaves_nothing() {
     let cluster = Cluster::on_loopback(2);
     let node = &cluster.nodes[0];
     let mut run = node.client();
@@ -168,7 +168,7 @@ fn of_a_task_that_is_killed_while_it_is_suspended_nothing_stays() {
     });
     let text = refusal(node, &Request::Resume(members[0], None));
     assert!(text.contains("not suspended"), "{text}");
-    // With their master all end, also the other one that is suspended.
+    // The end of the master ends all tasks, including the other suspended one.
     assert_eq!(node.client().ask(&Request::Signal(master, 9)), Answer::Done);
     wait_for("the end of all", PATIENCE, || {
         rows(node).is_empty().then_some(())
@@ -178,7 +178,7 @@ fn of_a_task_that_is_killed_while_it_is_suspended_nothing_stays() {
 }
 
 #[test]
-fn no_checkpoint_is_made_meanwhile_and_what_is_on_one_disk_is_resumed_from_there() {
+fn no_checkpoint_is_made_while_a_task_is_suspended_and_its_only_image_is_resumed() {
     let cluster = Cluster::with_own_stores(2);
     let node = &cluster.nodes[0];
     let mut run = node.client();
@@ -214,7 +214,7 @@ fn no_checkpoint_is_made_meanwhile_and_what_is_on_one_disk_is_resumed_from_there
     resume(node, tid, Some("n1"));
     wait_for_no_image(&cluster.store_of("n2"));
     let answer = node.client().ask(&Request::Checkpoint(master, false));
-    // One host takes tasks, so there is no second disk; the images are on that one.
+    // Only one host takes tasks, so there is no second disk, and the images are on that one disk.
     assert!(matches!(answer, Answer::Checkpointed(_)), "{answer:?}");
     ends_well(run);
 }

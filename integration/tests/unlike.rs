@@ -1,4 +1,4 @@
-//! Portable tasks go from one architecture to another, and back.
+//! Portable tasks move from one architecture to another, and back.
 
 use std::{fs, path::Path};
 use vm_integration::cluster::{Cluster, client::Client, foreign};
@@ -9,7 +9,7 @@ use vm_wire::{
     peer::MoveWay,
 };
 
-/// The longest chain of those that begin below 2,000,000.
+/// The result for numbers below 2,000,000.
 const LONGEST: &str = "the chain of 1723519 has 556 steps";
 const WORK: [&str; 4] = ["--below", "2000000", "--pieces", "100"];
 
@@ -18,7 +18,7 @@ fn stop(client: &mut Client, run: &mut Client, tid: Tid) {
     assert_eq!(run.finish().status, ExitStatus::Suspended);
 }
 
-/// Brings an application back in a machine that has a copy of another one's store.
+/// Restarts an application in a machine that has a copy of another machine's store.
 fn go_on(from: &Cluster, to: &Cluster, app: Tid) -> Client {
     from.copy_store_to(to);
     let mut run = to.nodes[0].client();
@@ -33,7 +33,7 @@ fn tasks(client: &mut Client) -> Vec<TaskRow> {
     }
 }
 
-/// Whether the process of a task is one of an emulated program.
+/// Whether the process of a task is emulated.
 fn is_emulated(row: &TaskRow) -> bool {
     let pid = row.usage.as_ref().expect("its host has answered").pid;
     let program = fs::read_link(format!("/proc/{pid}/exe"));
@@ -49,7 +49,7 @@ fn machine_of(programs: &Path) -> Cluster {
 }
 
 #[test]
-fn an_application_goes_on_on_another_architecture_and_back() {
+fn an_application_is_restarted_on_another_architecture_and_back() {
     let Some(programs) = foreign::programs() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! The cells of the matrix: what goes wrong where, and what follows.
+//! The cells of the matrix: the faults, and the outcomes that must follow.
 
 use At::{Home, Leader, Member};
 use Deed::{
@@ -8,14 +8,14 @@ use Deed::{
 use Then::{Back, Ended, NotSaved, Refused, RefusedOrEnded, Runs, Saved};
 use Work::{Checkpoint, Recovery, Restart};
 
-/// Where a fault strikes.
+/// The host on which a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// The founder, which leads, and where a checkpoint is asked for. It has no task.
+    /// The founder, which leads, and where a checkpoint is requested. It has no task.
     Leader,
-    /// Where the caller, its console and the coordinator are, and where a restart is asked for.
+    /// The host of the caller, its console and the coordinator, where a restart is requested.
     Home,
-    /// Where the callee is.
+    /// The host of the callee.
     Member,
 }
 
@@ -26,27 +26,27 @@ pub enum Work {
     Checkpoint,
     /// An application that was stopped with its second checkpoint is being restarted.
     Restart,
-    /// The member is lost, and the application goes back by itself.
+    /// The member is lost, and the application recovers.
     Recovery,
 }
 
 /// The outcome for the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The checkpoint is made, and all tasks go on.
+    /// The checkpoint is made, and all tasks run on.
     Saved,
-    /// It is not made, the console is told why, and all tasks go on.
+    /// The checkpoint is not made, the console gets the reason, and all tasks run on.
     NotSaved,
-    /// It goes back by itself to the last checkpoint that was committed.
+    /// The application recovers from its last committed checkpoint.
     Back,
     /// The callee is reported dead.
     Ended,
-    /// It is brought back.
+    /// The application is restarted.
     Runs,
-    /// It is not, the console is told why, and the next restart brings it back.
+    /// The restart fails, the console gets the reason, and the next restart succeeds.
     Refused,
-    /// Its callee was ended when it stood ready: the restart is refused, or the callee is reported dead
-    /// if the log was quicker.
+    /// The callee was killed when it was frozen and ready. Either the restart is refused, or, if
+    /// the log was quicker, the callee is reported dead.
     RefusedOrEnded,
 }
 
@@ -58,19 +58,19 @@ pub enum Deed {
     CopyKilled,
     /// The callee gets SIGKILL.
     TaskKilled,
-    /// The console that asked does.
+    /// The console that sent the request gets SIGKILL.
     ConsoleKilled,
-    /// The leader's daemon does; the console asks at home.
+    /// The leader's daemon gets SIGKILL. The request goes to the daemon at home.
     LeaderKilled,
-    /// The cable of the home is pulled out.
+    /// The cable of the home is cut.
     HomeCutOff,
-    /// The cable of the member is.
+    /// The cable of the member is cut.
     MemberCutOff,
-    /// Before all: the disk with the store is full.
+    /// Before the request, the disk with the store is filled.
     StoreFull,
-    /// Before all: the member's quota of the store is reached.
+    /// Before the request, the quota of the store at the member is reached.
     QuotaReached,
-    /// Before all: a bit of the last checkpoint flips.
+    /// Before the request, a bit of the last checkpoint is flipped.
     Damaged,
 }
 
@@ -81,7 +81,7 @@ pub struct Cell {
     /// Host, point and action: see `vmd/src/fault.rs`.
     pub fault: (At, &'static str, &'static str),
     pub deed: Deed,
-    /// The application goes back when a task is killed, too.
+    /// Whether the application also recovers when a task is killed.
     pub recovers: bool,
     pub then: Then,
     /// Words that the console's reply contains.
@@ -123,7 +123,7 @@ impl Cell {
         }
     }
 
-    /// The fault, for people.
+    /// The fault as text for people.
     pub fn shown(&self) -> String {
         let (_, _, action) = self.fault;
         let policy = if self.recovers {
@@ -137,15 +137,15 @@ impl Cell {
         }
     }
 
-    /// Whether it takes hosts in network namespaces.
+    /// Whether the cell needs hosts in network namespaces.
     pub fn takes_network(&self) -> bool {
         matches!(self.deed, HomeCutOff | MemberCutOff)
     }
 }
 
-/// All of them, by phase.
+/// All cells, by phase.
 pub const MATRIX: [Cell; 71] = [
-    // The wish, and the cut.
+    // The request, and the cut.
     save(Leader, "send.CheckpointAsk", "cut", Saved),
     save(Leader, "send.CheckpointAsk", "delay-700", Saved),
     save(Home, "receive.CheckpointAsk", "kill", Back),
@@ -154,7 +154,7 @@ pub const MATRIX: [Cell; 71] = [
     save(Home, "says.CutAsk", "hold", Saved),
     save(Home, "coordinator.CutMade", "end", Saved),
     save(Home, "coordinator.CutMade", "hold", Saved),
-    // Tasks are told to stop, and stand.
+    // The tasks are told to freeze, and are frozen.
     save(Member, "order.freeze", "kill", Back),
     save(Member, "order.freeze", "stop", Back),
     save(Member, "order.freeze", "task", Ended),
@@ -173,14 +173,14 @@ pub const MATRIX: [Cell; 71] = [
     save(Home, "receive.PartStands", "kill", Back),
     save(Home, "coordinator.PartStands", "end", Saved),
     save(Home, "coordinator.PartStands", "hold", Saved),
-    // All stand, and go on.
+    // All tasks are frozen, and resume.
     save(Home, "says.CutGo", "kill", Back),
     save(Home, "says.CutGo", "end", Saved),
     save(Home, "says.CutGo", "hold", Saved),
     save(Home, "coordinator.CutGone", "kill", Back),
     save(Home, "coordinator.CutGone", "end", Saved),
     save(Home, "coordinator.CutGone", "hold", Saved),
-    // The copies of the tasks' processes write.
+    // The copies of the tasks' processes write the images.
     save(Member, "writer", "kill", NotSaved).told("stores its image"),
     save(Member, "writer", "delay-1500", Saved),
     save(Member, "writer", "delay-1500", NotSaved).with(CopyKilled),
@@ -225,7 +225,7 @@ pub const MATRIX: [Cell; 71] = [
     restart(Member, "report.back", "task", RefusedOrEnded),
     restart(Member, "report.back", "kill", Refused),
     restart(Member, "begin", "kill", Back),
-    // The application recovers by itself.
+    // The application recovers.
     of(Recovery, Leader, "reader", "kill", Back),
     of(Recovery, Home, "restorer", "kill", Back),
     of(Recovery, Home, "reader", "note", Back).with(Damaged),

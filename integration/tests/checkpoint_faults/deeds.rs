@@ -11,8 +11,8 @@ use std::{
 };
 use vm_integration::cluster::{binaries, end_with_us, processes, wait_for};
 
-/// Asks for what the cell is about and does, meanwhile, what else is to be done. Returns whether it
-/// was done, as far as the console knows, and what that was told.
+/// Sends the request of the cell, and carries out the second event meanwhile. Returns whether the
+/// request succeeded, as far as the console knows, and the reply.
 pub fn ask(scene: &mut Scene, cell: &Cell) -> (Option<bool>, String) {
     if cell.deed == Deed::ConsoleKilled {
         kill_console(scene, cell);
@@ -72,7 +72,7 @@ fn meanwhile(scene: &Scene, cell: &Cell) {
     match cell.deed {
         Deed::CopyKilled => kill_copy(scene),
         Deed::TaskKilled => {
-            // Once there is a copy, it stands or has gone on.
+            // A copy exists, so the callee is frozen or has resumed.
             copy(scene);
             kill(scene.callee());
         }
@@ -83,10 +83,10 @@ fn meanwhile(scene: &Scene, cell: &Cell) {
     }
 }
 
-/// The copy of the callee's process that writes its image: a child of it that lives.
+/// The copy of the callee's process that writes its image: a living child of the callee.
 fn copy(scene: &Scene) -> i32 {
     wait_for("a copy of the callee", crate::scene::PATIENCE, || {
-        // Copies of before have ended, and are still to be waited for.
+        // Earlier copies have ended, and may still wait to be reaped.
         let mut children = processes::children(scene.callee()).into_iter();
         children.find(|pid| processes::words(*pid).any(|word| word == "callee"))
     })
@@ -101,7 +101,7 @@ fn kill(pid: i32) {
     kill_process(pid, Signal::KILL).expect("it is ours");
 }
 
-/// A real console asks, and gets SIGKILL while the checkpoint is made.
+/// A real console sends the request, and gets SIGKILL while the checkpoint is made.
 fn kill_console(scene: &Scene, cell: &Cell) {
     let node = scene.node(At::Leader);
     let shown = scene.app.show(node.conf().machine).to_string();

@@ -1,17 +1,18 @@
-//! What becomes of an application while something breaks in the middle of its checkpoint or of its
-//! restart: the matrix of named points, on the hosts that it concerns, by fault. Printed with
-//! `cargo test --test checkpoint_faults -- --nocapture`; with `VM_POINT=writer` those of a point alone.
+//! The outcome for an application while a fault strikes in the middle of its checkpoint or of its
+//! restart: a matrix of named points, on each host that takes part, by fault. To print the matrix:
+//! `cargo test --test checkpoint_faults -- --nocapture`. With `VM_POINT=writer` only the cells of
+//! that point are played.
 //!
-//! A caller on one host exchanges numbers with a callee on another; a third one leads the machine.
-//! They have a checkpoint before the fault. After it all of the application went on, or went back to
-//! its last checkpoint by itself, or the callee was reported dead, as the column says; no number was
-//! lost, doubled or out of order; and the console was told. At the end of each cell no process is left
-//! over, the last checkpoint that was committed is whole, and a restart takes that one and no other.
-//! Where the application went on, the next checkpoint leaves nothing in the store of one that was given
-//! up.
+//! A caller on one host exchanges numbers with a callee on another host; a third host leads the
+//! machine. They have a checkpoint before the fault. After the fault, as the column says, all tasks
+//! of the application run on, or the application has recovered from its last checkpoint, or the
+//! callee was reported dead. No number is lost, doubled or out of order, and the console gets a
+//! reply. At the end of each cell no process is left over, the last committed checkpoint is whole,
+//! and a restart takes that checkpoint and no other. If the application runs on, its next
+//! checkpoint leaves no file of an aborted one in the store.
 //!
-//! Cells with a network take root and `ip`, the full disk takes root: elsewhere they are left out,
-//! which is printed.
+//! Cells with a network need root and `ip`, and the full disk needs root. Without them these cells
+//! are left out, which is printed.
 
 mod cell;
 mod deeds;
@@ -27,9 +28,9 @@ use vm_integration::{
 use vm_store::CheckpointId;
 use vm_wire::agreed::ExitStatus;
 
-/// So many at once.
+/// Number of cells that are played at once.
 const WORKERS: usize = 5;
-/// The console is told within this time, however little is said of a fault.
+/// Bound on the time until the console gets its reply, even if a fault is not reported.
 const TOLD: Duration = Duration::from_secs(30);
 /// The last line of a caller that has lost no message.
 const WHOLE: &str = "none lost, doubled or out of order";
@@ -71,7 +72,7 @@ fn strike(cell: &Cell) -> Told {
     Some(told)
 }
 
-/// A host that no fault has taken.
+/// A host that is not lost in the cell.
 fn survivor(cell: &Cell) -> At {
     match cell {
         Cell {
@@ -82,8 +83,8 @@ fn survivor(cell: &Cell) -> At {
     }
 }
 
-/// All tasks run on where they were. The next checkpoint is made, and nothing is left of any that was
-/// given up.
+/// Checks that all tasks run on where they were, that the next checkpoint is made, and that no file
+/// of an aborted checkpoint is left.
 fn check_goes_on(scene: &mut Scene, cell: &Cell) {
     scene.relieve(cell);
     let mut hosts: Vec<String> = scene
@@ -95,7 +96,7 @@ fn check_goes_on(scene: &mut Scene, cell: &Cell) {
     assert_eq!(hosts, ["n2", "n3"]);
     let before = scene.stored().0;
     let made = if cell.then == Then::Saved { 2 } else { 1 };
-    // Of one whose console is gone it is not known whether it is there already.
+    // Without its console, the test does not know whether the checkpoint is committed already.
     assert!(
         before.len() >= made || cell.deed == Deed::ConsoleKilled,
         "{before:?}"
@@ -112,7 +113,8 @@ fn check_goes_on(scene: &mut Scene, cell: &Cell) {
     ends_well(scene, WHOLE, "it went on");
 }
 
-/// Its console, or what it wrote without one, says that all of it went back and that all was well.
+/// Checks in the output of the application, or in the log if it has no console, that it recovered
+/// and lost no message.
 fn check_back(scene: &mut Scene, cell: &Cell) {
     let home_is_lost = scene.cluster.nodes[At::Home as usize]
         .process
@@ -131,12 +133,12 @@ fn check_back(scene: &mut Scene, cell: &Cell) {
     } else {
         scene.run.output_until("goes back to its last checkpoint");
         scene.run.output_until("runs again on");
-        // The standard input of what was brought back is empty, so it ends.
+        // The standard input of the recovered application is empty, so it ends.
         ends_well(scene, WHOLE, "it went back");
     }
 }
 
-/// The application ends in order, and says that.
+/// Checks that the application ends in order, with this text in its output.
 fn ends_well(scene: &mut Scene, text: &str, told: &str) {
     let finished = scene.run.finish();
     let (output, errors) = (&finished.stdout, &finished.stderr);
@@ -144,8 +146,8 @@ fn ends_well(scene: &mut Scene, text: &str, told: &str) {
     assert!(output.contains(text), "{told}: {output} {errors}");
 }
 
-/// The last checkpoint that was committed is whole, is the one that a restart takes, and all of it goes
-/// on from there.
+/// Checks that the last committed checkpoint is whole, that a restart takes it, and that the
+/// application then runs to its end.
 fn check_last(scene: &mut Scene, at: At) {
     let last = scene.verify_last();
     let mut console = scene.node(at).client();
@@ -158,7 +160,7 @@ fn check_last(scene: &mut Scene, at: At) {
 }
 
 #[test]
-fn after_any_fault_an_application_goes_on_or_back_to_its_last_checkpoint() {
+fn after_any_fault_an_application_runs_on_or_restarts_from_its_last_checkpoint() {
     let only = std::env::var("VM_POINT").ok();
     let wanted = |cell: &Cell| only.as_ref().is_none_or(|only| only == cell.fault.1);
     println!(

@@ -1,5 +1,5 @@
-//! What a cell is played on: a machine, a caller and a callee with a checkpoint or two, and whoever
-//! looks on.
+//! The scene of a cell: a machine, a caller and a callee with one checkpoint or two, and the
+//! console of the application.
 
 use crate::cell::{At, Cell, Deed, Work};
 use std::{collections::BTreeSet, fs, path::PathBuf, time::Duration};
@@ -17,12 +17,12 @@ use vm_wire::{
     console::{Answer, Request, TaskRow},
 };
 
-/// How long what follows from a fault may take.
+/// Bound on the consequences of a fault.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The quota of the store at the member. Bytes.
 const QUOTA: u64 = 1 << 30;
 
-/// A machine in the middle of its work. The disk goes before the cluster's folder.
+/// A machine in the middle of its work. The disk is dropped before the cluster's folder.
 pub struct Scene {
     pub disk: Option<SmallDisk>,
     pub cluster: Cluster,
@@ -33,7 +33,8 @@ pub struct Scene {
 }
 
 impl Scene {
-    /// Begins the work. Nothing if this machine lacks what it takes, which is said.
+    /// Starts the machine and the application. `None` if this computer lacks what the cell needs;
+    /// the reason is printed.
     pub fn begin(cell: &Cell) -> Option<Scene> {
         let mut cluster = match cell.takes_network() {
             true => Cluster::in_empty_namespaces(3)?,
@@ -75,8 +76,8 @@ impl Scene {
         Some(scene)
     }
 
-    /// What is there before the fault: a checkpoint; for a restart a second one, with which the
-    /// application has ended.
+    /// Prepares the state before the fault: one checkpoint; for a restart, a second one with which
+    /// the application has ended.
     pub fn prepare(&mut self, cell: &Cell) {
         let mut console = self.node(At::Home).client();
         if cell.recovers {
@@ -108,12 +109,12 @@ impl Scene {
         fs::write(armed(&self.cluster), "").expect("a file");
     }
 
-    /// Whose daemon that is.
+    /// The daemon of the host `at`.
     pub fn node(&self, at: At) -> &Node {
         &self.cluster.nodes[at as usize]
     }
 
-    /// The tasks that live, as the daemon there sees it.
+    /// The living tasks, as the daemon at `at` sees them.
     pub fn tasks(&self, at: At) -> Vec<TaskRow> {
         match self.node(at).client().ask(&Request::Ps(None)) {
             Answer::Ps(rows) => rows,
@@ -148,7 +149,7 @@ impl Scene {
         children.find(is_callee).expect("it lives")
     }
 
-    /// Waits until nothing runs in the cluster's folder but its daemons.
+    /// Waits until no process but the daemons runs in the cluster's folder.
     pub fn await_silence(&self) {
         let daemons: BTreeSet<i32> = self.cluster.nodes.iter().map(Node::pid).collect();
         wait_for("no process is left over", PATIENCE, || {
@@ -157,8 +158,8 @@ impl Scene {
         });
     }
 
-    /// The application's checkpoints that are committed, and how many there are that are not. The
-    /// last one is whole.
+    /// The committed checkpoints of the application, and the number of those that are not
+    /// committed. The last committed one must be whole.
     pub fn stored(&self) -> (Vec<CheckpointId>, usize) {
         let store = Store::open(self.cluster.store()).expect("a store");
         let entries = store.list().expect("it can be listed").into_iter();
@@ -169,7 +170,7 @@ impl Scene {
         (ids, left)
     }
 
-    /// The last of them can be read as a whole.
+    /// Verifies the last committed checkpoint.
     pub fn verify_last(&self) -> CheckpointId {
         let last = *self.stored().0.last().expect("a checkpoint");
         let store = Store::open(self.cluster.store()).expect("a store");
@@ -177,15 +178,15 @@ impl Scene {
         last
     }
 
-    /// A bit flips in the middle of the callee's image of the second checkpoint.
+    /// Flips a bit in the middle of the callee's image of the second checkpoint.
     fn damage_last(&self) {
         let id = CheckpointId::new(0, 2).to_string();
         let folder = self.cluster.store().join(name::app(self.app)).join(id);
         flip_a_bit(&last_image(&folder));
     }
 
-    /// Another application's checkpoint takes all that the member may write; on the disk it has no
-    /// room at all.
+    /// Uses up the quota of the member with the checkpoint of another application, or fills the
+    /// disk.
     fn reach_quota(&self) {
         let path = self.ballast();
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
@@ -193,7 +194,7 @@ impl Scene {
         file.set_len(QUOTA).expect("a length");
     }
 
-    /// There is room again.
+    /// Frees the space again.
     pub fn relieve(&self, cell: &Cell) {
         match cell.deed {
             Deed::StoreFull => self.disk.as_ref().expect("it was mounted").relieve(),
@@ -210,7 +211,7 @@ impl Scene {
     }
 }
 
-/// Nothing strikes before that file is there.
+/// Faults strike only once this file exists.
 fn armed(cluster: &Cluster) -> PathBuf {
     cluster.folder().join("armed")
 }

@@ -1,5 +1,5 @@
-//! Each check of the structure fires on a small source that is made up to be wrong, and on none
-//! that is right.
+//! Each check of the structure fires on a small made-up source that is wrong, and does not fire on
+//! one that is right.
 
 use super::{
     RANDOM_ORDER, SUBSYSTEMS, circles, compare,

@@ -1,4 +1,4 @@
-//! The cells of the matrix: what goes wrong where, and what follows.
+//! The cells of the matrix: the faults, and the outcomes that must follow.
 
 use At::{Asker, Source, Target};
 use Deed::{
@@ -7,10 +7,10 @@ use Deed::{
 };
 use Then::{Ends, EndsOrMoves, Moves, Stays, StaysOrEnds, StaysOrMoves};
 
-/// Where a fault strikes.
+/// The host on which a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
-    /// Where the move was asked for, and the application's coordinator is.
+    /// The host where the move was requested, with the application's coordinator.
     Asker,
     Source,
     Target,
@@ -19,19 +19,19 @@ pub enum At {
 /// The outcome for the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// It runs on where it was.
+    /// The task runs on at the source.
     Stays,
-    /// It runs at the target.
+    /// The task runs at the target.
     Moves,
-    /// It has ended: its owner was lost, or it was ended itself.
+    /// The task has ended: its owner was lost, or its process was killed.
     Ends,
-    /// Its process was ended when its image was whole: it has ended, or it runs at the target if
-    /// that was quicker than the news of its end.
+    /// The task's process was killed when its image was whole: the task has ended, or runs at the
+    /// target if the target was quicker than the report of the end.
     EndsOrMoves,
-    /// The log decides, and both were proposed.
+    /// The log decides, because both changes were proposed.
     StaysOrMoves,
-    /// Its process at the target was ended when it stood ready: it runs on where it was, or has ended
-    /// if the log was quicker.
+    /// The process at the target was killed when it was frozen and ready: the task runs on at the
+    /// source, or has ended if the log was quicker.
     StaysOrEnds,
 }
 
@@ -39,29 +39,29 @@ pub enum Then {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
     None,
-    /// Before all: the move is asked for at the target's daemon.
+    /// Before the fault: the move is requested at the target's daemon.
     AskedAtTarget,
-    /// The console that asked gets SIGKILL.
+    /// The console that requested the move gets SIGKILL.
     ConsoleKilled,
-    /// Another console asks for the same move.
+    /// Another console requests the same move.
     AskTwice,
-    /// Another console asks for a move to another host.
+    /// Another console requests a move to another host.
     AskElsewhere,
-    /// The task that it talks to moves, too.
+    /// The caller moves, too.
     CallerMoves,
-    /// Once the move was taken back, it is asked for anew.
+    /// After the move was aborted, it is requested again.
     AskAnew,
     /// The leader, which is neither source nor target nor asker, gets SIGKILL.
     LeaderKilled,
-    /// The cable of the source is pulled out.
+    /// The cable of the source is cut.
     SourceCutOff,
-    /// The cable of the target is.
+    /// The cable of the target is cut.
     TargetCutOff,
     /// All packets between source and target are dropped, both ways.
     LinkCut,
-    /// Before all: the target's processes get less memory than the task needs.
+    /// Before the fault: the target's processes get less memory than the task needs.
     MemoryFull,
-    /// Before all: the disk with the target's folder and log is full.
+    /// Before the fault: the disk with the target's folder and log is full.
     DiskFull,
 }
 
@@ -104,7 +104,7 @@ impl Cell {
         Cell { also, ..self }
     }
 
-    /// The fault, for people.
+    /// The fault as text for people.
     pub fn shown(&self) -> String {
         let mut shown = self.fault.2.to_owned();
         if let Some((at, point, action)) = self.also {
@@ -116,13 +116,13 @@ impl Cell {
         }
     }
 
-    /// Whether it takes hosts in network namespaces.
+    /// Whether the cell needs hosts in network namespaces.
     pub fn takes_network(&self) -> bool {
         matches!(self.deed, SourceCutOff | TargetCutOff | LinkCut)
     }
 }
 
-/// All of them, by phase; then what happens besides.
+/// All cells, by phase, followed by the other cells.
 pub const MATRIX: [Cell; 91] = [
     // Initialisation: the offer and its reply.
     cell(Source, "send.MoveOffer", "kill", Ends),
@@ -204,7 +204,7 @@ pub const MATRIX: [Cell; 91] = [
     cell(Source, "send.MoveEnd", "delay-700", Moves),
     cell(Asker, "coordinator.resumption", "end", Moves),
     cell(Asker, "coordinator.resumption", "hold", Moves),
-    // Taken back, and once more.
+    // The move is aborted, and requested once more.
     cell(Target, "send.MoveReady", "delay-6000", Moves).with(AskAnew),
     cell(Target, "send.MoveReady", "delay-6000", Moves)
         .and(Source, "send.MoveAbort", "delay-700")

@@ -17,11 +17,11 @@ use vm_wire::{
     task::FailKind,
 };
 
-/// Address space that processes at the target get beyond what its daemon has. Bytes.
+/// Address space that processes at the target get in addition to their daemon's. Bytes.
 const MEMORY_LEFT: u64 = 256 << 20;
 
-/// Asks for the move and does, meanwhile, what else is to be done. Returns whether the task moved, as
-/// far as the console knows, and what that was told.
+/// Requests the move, and carries out the second event meanwhile. Returns whether the task moved,
+/// as far as the console knows, and the reply.
 pub fn ask(scene: &Scene, cell: &Cell) -> (Option<bool>, String) {
     match cell.deed {
         Deed::MemoryFull => limit_memory(scene),
@@ -51,7 +51,7 @@ pub fn ask(scene: &Scene, cell: &Cell) -> (Option<bool>, String) {
     })
 }
 
-/// Asks as a console does, and waits for the answer.
+/// Requests the move as a console does, and waits for the reply.
 fn asked_move(scene: &Scene, cell: &Cell) -> (bool, String) {
     let at = match cell.deed {
         Deed::AskedAtTarget => At::Target,
@@ -104,7 +104,7 @@ fn ends(scene: &Scene) -> [usize; 2] {
     [scene.place(At::Source), scene.place(At::Target)]
 }
 
-/// A second wish is refused.
+/// Checks that a second request is refused.
 fn second(scene: &Scene, host: &str) -> String {
     let request = Request::Move(scene.callee, Some(host.to_owned()), MoveWay::default());
     match scene.node(At::Asker).client().ask(&request) {
@@ -117,7 +117,7 @@ fn second(scene: &Scene, host: &str) -> String {
     }
 }
 
-/// A real console asks, and gets SIGKILL while the task moves.
+/// A real console requests the move, and gets SIGKILL while the task moves.
 fn kill_console(scene: &Scene, cell: &Cell) {
     let node = scene.node(At::Asker);
     let shown = scene.callee.show(node.conf().machine).to_string();
@@ -136,7 +136,8 @@ fn kill_console(scene: &Scene, cell: &Cell) {
     console.wait().expect("our child");
 }
 
-/// From now on the target's daemon starts processes for which the task is too large.
+/// Limits the memory of the target's daemon, so that processes that it starts are too small for the
+/// task.
 fn limit_memory(scene: &Scene) {
     let pid = scene.node(At::Target).pid();
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");

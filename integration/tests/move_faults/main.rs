@@ -1,16 +1,16 @@
-//! What becomes of a task that moves while something breaks: the matrix of named points of a move,
-//! on the hosts that it concerns, by fault. Printed with
-//! `cargo test --test move_faults -- --nocapture`; with `VM_POINT=report.saved` those of a point alone.
+//! The outcome for a task that moves while a fault strikes: a matrix of named points of a move, on
+//! each host that takes part, by fault. To print the matrix: `cargo test --test move_faults --
+//! --nocapture`. With `VM_POINT=report.saved` only the cells of that point are played.
 //!
 //! A caller on one host exchanges numbers with a callee that moves from a second host to a third.
-//! After each fault the callee runs exactly once, where the column says, and no number was lost,
-//! doubled or out of order; or its owner was lost, or it was ended itself, and the caller was told
-//! after the last of its numbers. The console is told what happened in each case, long before the
-//! limit of an image. A coordinator that ends or hangs while it drives the move costs nothing, and
-//! another takes its place.
+//! After each fault the callee runs exactly once, on the host that the column says, and no number
+//! is lost, doubled or out of order; or its owner was lost, or its process was killed, and the
+//! caller got the report of the end after the last of its numbers. The console gets a reply in each
+//! case, long before the time limit of an image. A coordinator that ends or hangs while it drives
+//! the move does no harm: another coordinator takes its place.
 //!
-//! Cells with a network take root and `ip`, the full disk takes root: elsewhere they are left out,
-//! which is printed.
+//! Cells with a network need root and `ip`, and the full disk needs root. Without them these cells
+//! are left out, which is printed.
 
 mod cell;
 mod deeds;
@@ -25,9 +25,9 @@ use vm_integration::{
 };
 use vm_wire::agreed::ExitStatus;
 
-/// So many at once.
+/// Number of cells that are played at once.
 const WORKERS: usize = 4;
-/// The console is told within this time, however little is said of a fault.
+/// Bound on the time until the console gets its reply, even if a fault is not reported.
 const TOLD: Duration = Duration::from_secs(30);
 
 /// Plays one cell, and returns the console's reply.
@@ -66,7 +66,7 @@ fn strike(cell: &Cell) -> Told {
     Some(told)
 }
 
-/// The callee has ended; the caller was told, and no copy is left.
+/// Checks that the callee has ended, that the caller got the report, and that no copy is left.
 fn check_ended(scene: &mut Scene, told: &str) {
     let finished = scene.run.finish();
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
@@ -77,7 +77,7 @@ fn check_ended(scene: &mut Scene, told: &str) {
     });
 }
 
-/// The callee runs where it should, once, and has missed nothing.
+/// Checks that the callee runs on the right host, once, and has lost no message.
 fn check_runs(scene: &mut Scene, cell: &Cell, then: Then, told: &str) {
     let place = match then {
         Then::Moves => "n3",

@@ -1,4 +1,5 @@
-//! What a cell is played on: a machine, a caller, a callee that is to move, and whoever looks on.
+//! The scene of a cell: a machine, a caller, a callee that is to move, and the console of the
+//! application.
 
 use crate::cell::{At, Cell, Deed};
 use std::{collections::BTreeSet, os::unix::fs::symlink, time::Duration};
@@ -10,26 +11,27 @@ use vm_wire::{
     console::{Answer, Request, TaskRow},
 };
 
-/// How long what follows from a fault may take.
+/// Bound on the consequences of a fault.
 pub const PATIENCE: Duration = Duration::from_secs(20);
-/// Memory that the callee has and never uses, where that is the point. MiB.
+/// Memory that the callee has and never touches, in the cells that need a large task. MiB.
 const LARGE: &str = "1024";
 
-/// A machine in the middle of its work. The disk goes before the cluster's folder.
+/// A machine in the middle of its work. The disk is dropped before the cluster's folder.
 pub struct Scene {
     disk: Option<SmallDisk>,
     pub cluster: Cluster,
     /// The console of the application.
     pub run: Client,
-    /// Which task is to move.
+    /// The task that is to move.
     pub callee: Tid,
-    /// With whom it talks.
+    /// The task that exchanges numbers with the callee.
     pub caller: Tid,
     asker: usize,
 }
 
 impl Scene {
-    /// Begins the work. Nothing if this machine lacks what it takes, which is said.
+    /// Starts the machine and the application. `None` if this computer lacks what the cell needs;
+    /// the reason is printed.
     pub fn begin(cell: &Cell) -> Option<Scene> {
         let apart = cell.deed == Deed::LeaderKilled;
         let hosts = if apart { 4 } else { 3 };
@@ -91,19 +93,19 @@ impl Scene {
         &self.cluster.nodes[place_of(at, self.asker)]
     }
 
-    /// Its place in the cluster.
+    /// The index of the host `at` in the cluster.
     pub fn place(&self, at: At) -> usize {
         place_of(at, self.asker)
     }
 
-    /// On which host a task is, if it lives.
+    /// The host of a task, if it lives.
     pub fn host_of(&self, tid: Tid) -> Option<String> {
         let tasks = tasks(self.node(At::Asker)).into_iter();
         let mut of = tasks.filter(|row| row.tid == tid);
         of.next().map(|row| row.host)
     }
 
-    /// Fills the target's disk, if that is what the cell is about.
+    /// Fills the target's disk, if the cell is about a full disk.
     pub fn fill_disk(&self) {
         if let Some(disk) = &self.disk {
             disk.fill();
@@ -155,7 +157,7 @@ fn has_child(tasks: &[TaskRow], tid: Tid) -> bool {
     tasks.iter().any(|row| row.parent == tid)
 }
 
-/// Whether a process of that daemon's carries an image in that role.
+/// Whether a transfer process of that daemon has the given role.
 fn carries(node: &Node, role: &str) -> bool {
     let mut pids = processes::children(node.pid()).into_iter();
     pids.any(|pid| processes::words(pid).any(|word| word == role))
