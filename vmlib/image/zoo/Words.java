@@ -6,7 +6,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
-/** Counts made-up words in several threads, and leaves much for the collector. */
+/** Counts generated words in several threads, and produces much garbage for the collector. */
 class Words {
     static long count(int seed) {
         Map<String, Integer> counts = new HashMap<>();

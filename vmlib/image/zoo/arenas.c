@@ -1,4 +1,4 @@
-/* The allocator's areas of several threads, which go on being used, grown and given back. */
+/* Arenas of the allocator, of several threads, which continue to be used, grown and freed. */
 #include "zoo.h"
 #include <malloc.h>
 

@@ -1,4 +1,4 @@
-/* Children before the save, and from where the process was brought back. */
+/* Children that end before the save, and children of the restored process. */
 #include "zoo.h"
 #include <sys/wait.h>
 
@@ -26,7 +26,7 @@ int main(void) {
     run_one();
     zoo_save_point();
     run_one();
-    /* Nobody is left behind by the copy that wrote the image. */
+    /* The copy that wrote the image is no child of the program any more. */
     ZOO_CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
     zoo_ok("children");
 }

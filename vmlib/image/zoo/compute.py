@@ -1,5 +1,5 @@
-"""A computation that knows nothing of being saved: threads, objects, iterators, and with numpy if
-it is there. It tells when it begins, and its result."""
+"""A computation without a call of the library: threads, objects, iterators, and numpy if that is
+installed. Prints a line at the start, and the result."""
 
 import decimal
 import hashlib

@@ -1,4 +1,4 @@
-/* Linked with a library that is not there any more where it is brought back. */
+/* Linked with a library that is removed before the restore. */
 #include "zoo.h"
 
 int counter_next(void);

@@ -1,5 +1,5 @@
-/* A program with a malloc of its own, which may not be called before main, as some Lisps have one. It
- * knows nothing of the library, and is saved by a signal. */
+/* A program with a malloc of its own that must not be called before main, as in some Lisps. The
+ * program does not call the library, and is saved by a signal. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +37,7 @@ int main(void) {
     ready = 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     puts("ready");
-    /* Until its standard input ends. */
+    /* Until the standard input ends. */
     while (fgets(line, sizeof line, stdin))
         fputs(line, stdout);
     puts("end");

@@ -1,4 +1,4 @@
-/* Exceptions through the save, containers, threads with values of their own that are destroyed. */
+/* Exceptions during a save, containers, and thread-local values that are destroyed. */
 #include "zoo.h"
 #include <atomic>
 #include <condition_variable>
@@ -60,7 +60,7 @@ int main() {
         try {
             throw 17;
         } catch (int number) {
-            /* Saved while one is being handled. */
+            /* The save happens while an exception is being handled. */
             throws(10);
         }
     } catch (const std::runtime_error &error) {

@@ -1,4 +1,4 @@
-/* Jumps to places from before the save, and stacks that the program switches between by itself. */
+/* Jumps to places from before the save, and stacks that the program itself switches between. */
 #include "zoo.h"
 #include <setjmp.h>
 #include <ucontext.h>

@@ -1,5 +1,5 @@
-/* A library that was loaded while the program ran, with state of its own and of each thread; another
- * can be loaded later. */
+/* A library that was loaded at run time, with state of its own and of each thread. Another library
+ * can be loaded after the restore. */
 #include "zoo.h"
 #include <dlfcn.h>
 #include <math.h>

@@ -1,5 +1,5 @@
-/* Loads libraries and lets go of them all the time, in as many threads as there are libraries. It knows
- * nothing of the library that saves it, and is saved by a signal, nearly always within the loader. */
+/* Loads and unloads libraries all the time, in as many threads as there are libraries. The program
+ * does not call the library that saves it. A signal saves it, nearly always within the loader. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

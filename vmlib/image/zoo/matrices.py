@@ -1,5 +1,5 @@
-"""Matrices that are multiplied and inverted by several threads of the library for them, in several
-threads of this program too. Tells each step, with a number that says whether all before was right."""
+"""Matrices that several threads of this program multiply and invert, with several threads of the
+numeric library. Prints each step with a checksum of all steps so far."""
 
 import ctypes
 import sys
@@ -11,7 +11,7 @@ import numpy
 SIZE, STEPS = 200, 5
 
 try:
-    # More of them than processors.
+    # More threads than processors.
     ctypes.CDLL("libopenblas.so.0").openblas_set_num_threads(4)
 except OSError:
     pass

@@ -1,5 +1,5 @@
-/* Mutexes of all kinds, each held by two threads: one by the thread that saves, one by another. Those
- * that know their owner by its id know it by the new one afterwards. */
+/* Mutexes of all kinds, some held by the saving thread, some by another thread. Mutexes that hold
+ * their owner's id hold the new id after the restore. */
 #include "zoo.h"
 
 enum { KINDS = 8 };
@@ -13,7 +13,8 @@ static const struct {
     {PTHREAD_MUTEX_ERRORCHECK, 0, 1}, {PTHREAD_MUTEX_RECURSIVE, 1, 1},
 };
 
-/* Held by the one, held by the other, held by the one while somebody waits, held to the end. */
+/* Held by the saving thread, by the other thread, by the saving thread while threads wait for them,
+ * and by the other thread to its end. */
 static pthread_mutex_t own[KINDS], other[KINDS], wanted[KINDS], kept[KINDS];
 static volatile int waiter_ids[KINDS], count, holder_has;
 static pthread_barrier_t go_on;
@@ -55,7 +56,7 @@ static void *hold(void *unused) {
     pthread_barrier_wait(&go_on);
     for (int kind = 0; kind < KINDS; kind++)
         unlock(&other[kind], kind);
-    /* It ends with the rest of them. */
+    /* The thread ends while it holds the others. */
     return unused;
 }
 

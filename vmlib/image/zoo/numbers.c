@@ -1,6 +1,6 @@
-/* Generators of random numbers go on where they were; the kernel's numbers are new ones, so that no
- * two lives draw the same. So are those of C libraries that keep a state of the kernel's generator in
- * memory that may be emptied: a life begins with it empty, and so does a child. */
+/* Generators in memory continue their sequences. The kernel's generator returns new numbers, so that
+ * no two restored processes draw the same. The same holds for C libraries that keep state of the
+ * kernel's generator in droppable memory: a restored process gets it empty, as a child does. */
 #include "zoo.h"
 #include <dlfcn.h>
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 static long page;
 
-/* Two pages between other memory that can be written, which is kept. */
+/* Two pages between other writable memory, which keeps its content. */
 static unsigned char *new_memory(void) {
     int rights = PROT_READ | PROT_WRITE, flags = MAP_PRIVATE | MAP_ANONYMOUS;
     unsigned char *all = mmap(NULL, 4 * page, rights, flags, -1, 0);
@@ -39,7 +39,7 @@ static void is_wiped_in_a_child(unsigned char *memory) {
     ZOO_CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
 }
 
-/* The kernel's generator in the process, called as C libraries do that have it. */
+/* The vdso's getrandom, called as C libraries call it. */
 typedef ssize_t generator(void *numbers, size_t len, unsigned flags, void *state, size_t state_len);
 
 static generator *the_generator(size_t *state_len) {

@@ -1,4 +1,4 @@
-/* A team of threads, saved by one of them within a parallel region; and a region after it. */
+/* A team of threads, saved by one of them within a parallel region, and another region later. */
 #include "zoo.h"
 #include <omp.h>
 

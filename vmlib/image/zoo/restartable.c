@@ -1,5 +1,5 @@
-/* Each thread is registered for restartable sequences, where the C library does that: the kernel
- * writes into its memory on which processor it runs. */
+/* Each thread is registered for restartable sequences, if the C library does that: the kernel writes
+ * the number of the thread's processor into the registered memory. */
 #include "zoo.h"
 #include <sys/rseq.h>
 
@@ -13,7 +13,7 @@ static void look(void) {
     if (__rseq_size == 0)
         return;
     ZOO_CHECK((int)own()->cpu_id >= 0 && own()->cpu_id == own()->cpu_id_start);
-    /* A second registration is refused as busy, a first one would not be. */
+    /* A second registration is refused as busy; a first one would succeed. */
     ZOO_CHECK(syscall(SYS_rseq, own(), 32, 0, RSEQ_SIG) == -1 && errno == EBUSY);
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -1,5 +1,5 @@
-/* Locks for readers and writers of pthreads, held for writing by two threads, and for reading; others
- * wait for them. */
+/* Reader-writer locks of pthreads, held for writing by two threads, and for reading, while other
+ * threads wait for them. */
 #include "zoo.h"
 
 static pthread_rwlock_t own = PTHREAD_RWLOCK_INITIALIZER, other = PTHREAD_RWLOCK_INITIALIZER,

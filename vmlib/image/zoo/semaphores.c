@@ -1,4 +1,5 @@
-/* Waits for semaphores: without an end they go on, with an end they may be cut short (signal(7)). */
+/* Waits for semaphores: a wait without a deadline continues, a wait with one may end early
+ * (signal(7)). */
 #include "zoo.h"
 #include <semaphore.h>
 

@@ -1,4 +1,4 @@
-/* Streams of the C library: what is read ahead, what is not written yet. */
+/* Streams of the C library, with input read ahead and output not written yet. */
 #include "zoo.h"
 
 int main(void) {

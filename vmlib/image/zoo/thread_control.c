@@ -1,4 +1,4 @@
-/* What threads do to each other by their ids: signals, cancellation, waiting, priorities. */
+/* Calls that affect a thread by its id: signals, cancellation, joining, priorities. */
 #include "zoo.h"
 
 static volatile int ids[3], handled, cleaned;

@@ -1,5 +1,5 @@
-/* A timer that starts a thread each time. The C library keeps a thread for that, which blocks all
- * signals before anybody could keep one open: such a process is refused, and runs on. */
+/* A timer that starts a thread each time. The C library has a helper thread for that, which blocks all
+ * signals by bare calls: a save of such a process is refused, and the process runs on. */
 #include "zoo.h"
 
 static volatile int ticks;

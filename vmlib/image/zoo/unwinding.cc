@@ -1,6 +1,5 @@
-/* An exception that is on its way while the process is saved: by a destructor that it passes, in the
- * thread that saves, with another one kept in a pointer; and one that is being handled in another
- * thread, which throws it on. */
+/* Saves during the unwinding of an exception, in a destructor, while another exception is kept in a
+ * pointer. Another thread handles an exception at the same time, and throws it again. */
 #include "zoo.h"
 #include <atomic>
 #include <exception>

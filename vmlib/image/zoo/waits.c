@@ -1,5 +1,5 @@
-/* Threads at a barrier, and at condition variables with mutexes of several kinds, in memory of this
- * process and in memory that could be shared with others. */
+/* Threads that wait at a barrier and at condition variables with mutexes of several kinds, in private
+ * memory and in process-shared memory. */
 #include "zoo.h"
 #include <sys/mman.h>
 #include <threads.h>
@@ -71,7 +71,7 @@ int main(void) {
         ZOO_CHECK(pthread_create(&threads[pair], NULL, wait_for_it, (void *)pair) == 0);
     for (int n = 0; n <= PAIRS; n++)
         zoo_until_asleep(&all->ids[n]);
-    /* Each held by this thread, so that those who are woken have to wait once more. */
+    /* This thread holds each mutex, so that the woken threads have to wait once more. */
     for (int pair = 0; pair < PAIRS; pair++)
         ZOO_CHECK(pthread_mutex_lock(&all->mutex[pair]) == 0);
 

@@ -1,5 +1,5 @@
-/* The point where a program of the zoo is saved, for C and C++: as examples/zoo/point.rs has it for
- * Rust. A program that finds its state as it should be says so by zoo_ok. */
+/* The point where a program of the zoo is saved, for C and C++; examples/zoo/point.rs is the one for
+ * Rust. A program whose state is right calls zoo_ok. */
 #ifndef ZOO_H
 #define ZOO_H
 
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Ends with a message where something is not so. */
+/* Ends the program with a message if a condition does not hold. */
 #define ZOO_CHECK(is_so)                                                                           \
     do {                                                                                           \
         if (!(is_so)) {                                                                            \
@@ -30,7 +30,8 @@ static inline int zoo_number(const char *name, int otherwise) {
     return text ? atoi(text) : otherwise;
 }
 
-/* Saves this process. 0 in the one that goes on; in one that was brought back its number of lives. */
+/* Saves this process. Returns 0 in the process that runs on, and the number of restores in a restored
+ * process. */
 static inline int zoo_save_point(void) {
     const char *folder = getenv("ZOO_IMAGE");
     int saves = zoo_number("ZOO_SAVES", 1);
@@ -57,7 +58,7 @@ static inline int zoo_save_point(void) {
     return saves;
 }
 
-/* Asks for a save, which has to be refused with this in the text. */
+/* Requests a save, which must be refused with a text that contains this one. */
 static inline void zoo_refused(const char *text) {
     char path[4096];
     snprintf(path, sizeof path, "%s.1", getenv("ZOO_IMAGE"));
@@ -76,7 +77,7 @@ static void *zoo_busy(void *unused) {
     return unused;
 }
 
-/* Threads that compute all the time, and take no signal. */
+/* Starts threads that compute all the time and take no signal. */
 static inline void zoo_begin(void) {
     sigset_t all, before;
     pthread_t thread;
@@ -91,7 +92,7 @@ static inline int zoo_tid(void) {
     return (int)syscall(SYS_gettid);
 }
 
-/* Waits until a thread, whose id another thread writes there, sleeps in the kernel. */
+/* Waits until a thread sleeps in the kernel. That thread stores its id in *tid. */
 static inline void zoo_until_asleep(volatile int *tid) {
     char path[64], text[512];
     while (*tid == 0)
