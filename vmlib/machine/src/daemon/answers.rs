@@ -9,7 +9,7 @@
 //! earlier life of the application is dropped: what went back asks anew, perhaps something else by the
 //! same number.
 
-use super::{Daemon, requests::Waiting};
+use super::{Daemon, task_request::Waiting};
 use vm_wire::{
     Frame, HostId, Message, Tid,
     console::Answer,

@@ -1,7 +1,12 @@
 //! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
 //! would refuse the move, so that both say the same.
 
-use super::{Daemon, LocalTask, asked::MoveAsker, checkpoint::cut::CUT};
+use super::{
+    Daemon,
+    local_task::LocalTask,
+    objection::{CUT, Objection, STOPPED},
+    requester::MoveAsker,
+};
 use crate::Time;
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -9,41 +14,8 @@ use vm_wire::{
     console::Answer,
     limits,
     peer::{CheckAsk, CheckEnd, Order},
-    task::{FailKind, Failed},
+    task::Failed,
 };
-
-/// Why a task that is stopped by a signal stays.
-pub(super) const STOPPED: &str =
-    "it is stopped by a signal; let it go on first ('vm sig CONT' and its TID)";
-
-/// Something that speaks against moving a task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Objection {
-    /// For people.
-    pub text: String,
-    /// It passes by itself.
-    pub passes: bool,
-}
-
-impl Objection {
-    fn lasting(text: impl Into<String>) -> Self {
-        let (text, passes) = (text.into(), false);
-        Objection { text, passes }
-    }
-
-    fn passing(text: impl Into<String>) -> Self {
-        let (text, passes) = (text.into(), true);
-        Objection { text, passes }
-    }
-
-    /// The kind of a refusal for this reason.
-    pub fn kind(&self) -> FailKind {
-        match self.passes {
-            true => FailKind::Busy,
-            false => FailKind::Refused,
-        }
-    }
-}
 
 impl Daemon {
     /// Somebody here wants to know whether a task can be moved.

@@ -6,10 +6,10 @@
 
 use super::{
     Daemon,
-    asked::MoveAsker,
     console::{Awaited, Begun, NO_MOVE, RunAsked},
+    requester::MoveAsker,
     restart::Restart,
-    signals::SIGHUP,
+    signal_numbers::SIGHUP,
     spawn::Asker,
 };
 use crate::{ConnId, HostPhase, Output, placement};

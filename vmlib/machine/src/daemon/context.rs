@@ -3,7 +3,7 @@
 //!
 //! A subsystem gets `&mut Context` beside its own tables. The context knows no subsystem.
 
-use super::{config::DaemonConfig, effect::Effect, requests::past, traffic::Counters};
+use super::{config::DaemonConfig, counters::Counters, effect::Effect};
 use crate::{
     Agreement, AgreementOutput, Endpoint, EndpointConfig, Keeper, Outbox, Output, Time,
     route::Routes,
@@ -12,6 +12,7 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
+    agreed::ExitStatus,
     interrupt::Folders,
     limits,
     peer::Order,
@@ -361,5 +362,20 @@ impl Context {
         };
         let due: Time = self.now + wait;
         self.set_timer(due, Timer::Stock(question));
+    }
+}
+
+/// A status as the end of "task t1.1 has ...".
+pub(in crate::daemon) fn past(status: ExitStatus) -> String {
+    match status {
+        ExitStatus::Left(_) | ExitStatus::Code(_) => status.to_string(),
+        ExitStatus::Signal(_) | ExitStatus::HostLost | ExitStatus::Suspended => {
+            format!("been {status}")
+        }
+        ExitStatus::RolledBack => "gone back to a checkpoint, with its application".to_owned(),
+        ExitStatus::NotStarted => "ended: it could not be started".to_owned(),
+        ExitStatus::Unknown => {
+            "ended so long ago that nothing is known of it, or never was".to_owned()
+        }
     }
 }

@@ -29,7 +29,7 @@
 //! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)): then it leaves when the drain is over, or
 //! the time for it is.
 
-use super::{Daemon, LocalTask, asked::MoveAsker, context::Timer};
+use super::{Daemon, context::Timer, local_task::LocalTask, requester::MoveAsker};
 use crate::{Output, Time, placement};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{

@@ -4,7 +4,7 @@
 //! effects in their order. The effects that the delivery of an effect leaves are delivered before
 //! those that waited behind it, as if the subsystem had called its sibling.
 
-use super::{arriving::Arriving, asked::MoveAsker};
+use super::{arriving::Arriving, requester::MoveAsker};
 use crate::{ConnId, MoveKey};
 use std::collections::BTreeSet;
 use vm_wire::{

@@ -10,7 +10,8 @@
 
 use super::{
     Daemon,
-    requests::{Reply, Waiting},
+    signal_numbers::SIGKILL,
+    task_request::{Reply, Waiting},
 };
 use crate::{Output, Void};
 use vm_wire::{
@@ -18,9 +19,6 @@ use vm_wire::{
     agreed::{Change, ExitStatus},
     task::{Done, Exit, FailKind, Failed},
 };
-
-/// Ends a process whatever it does.
-pub(super) const SIGKILL: i32 = 9;
 
 impl Daemon {
     /// A chunk that a task leaves behind.

@@ -2,7 +2,7 @@
 
 use super::{
     Daemon,
-    asked::MoveAsker,
+    requester::MoveAsker,
     restart::Restart,
     suspension::{ToResume, ToSuspend, check_resume, check_suspend, check_suspend_drained},
 };

@@ -2,7 +2,7 @@
 
 use super::{
     Daemon,
-    requests::{Reply, Waiting},
+    task_request::{Reply, Waiting},
 };
 use crate::Void;
 use vm_wire::{

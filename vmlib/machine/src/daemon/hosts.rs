@@ -3,6 +3,7 @@
 use super::{
     Daemon,
     host::{HALTED, Next, signal_all},
+    signal_numbers::SIGTERM,
 };
 use crate::Output;
 use bytes::BytesMut;
@@ -12,9 +13,6 @@ use vm_wire::{
     peer::{KeepOrder, Kept, Order},
     task::Located,
 };
-
-/// Asks a process to end.
-const SIGTERM: i32 = 15;
 
 /// Why the daemon ends when all is well.
 const LEFT: &str = "this host has left the machine";

@@ -1,6 +1,6 @@
 //! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
 
-use super::{Daemon, check::STOPPED, context::Timer, requests::Waiting};
+use super::{Daemon, context::Timer, objection::STOPPED, task_request::Waiting};
 use crate::{Output, Time, Written, placement};
 use vm_wire::{
     Frame, HostId, Tid,

@@ -61,6 +61,7 @@ mod console;
 mod consoles;
 mod context;
 mod coordinators;
+mod counters;
 mod drain;
 mod effect;
 mod exit;
@@ -70,25 +71,30 @@ mod host;
 mod hosts;
 mod leaving;
 mod links;
+mod local_task;
 mod moves;
 mod notify;
+mod objection;
 mod orders;
 mod owner;
 mod progress;
+mod requester;
 mod requests;
 mod restart;
 mod settle;
+mod signal_numbers;
 mod signals;
 mod spawn;
 mod suspended;
 mod suspension;
+mod task_request;
 mod tasks;
 mod traffic;
 
 pub use config::DaemonConfig;
+pub use counters::{Counters, MoveCounters};
 pub use hosts::AT_ONCE;
-pub use moves::{MoveCounters, MovesUnderway};
-pub use traffic::Counters;
+pub use moves::MovesUnderway;
 
 use crate::{Agreement, Input, Outbox, Time, agreed::SnapshotError, route::Held};
 use absent::Absent;
@@ -106,13 +112,13 @@ use drain::Drain;
 use host::{Arrival, Departure, Unreachable};
 use leaving::Leaving;
 use links::Link;
+use local_task::LocalTask;
 use notify::LastAsked;
 use owner::MoveOrders;
 use restart::Restarts;
 use spawn::{Enrolling, Ordered, Spawning};
 use std::collections::{BTreeMap, BTreeSet};
 use suspension::Suspensions;
-use tasks::LocalTask;
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
     peer::{Joined, MoveOffer, TaskAnswer},

@@ -30,7 +30,7 @@
 //! offer that is ahead of the target's log waits until that has caught up: a task may come back
 //! before its old host knows that it went.
 
-use super::{Daemon, arriving::Arriving, leaving::Leaving, requests::past, tasks::LocalTask};
+use super::{Daemon, arriving::Arriving, context::past, leaving::Leaving, local_task::LocalTask};
 use crate::Output;
 use vm_wire::{
     HostId, Message, Tid,
@@ -39,47 +39,6 @@ use vm_wire::{
     peer::{MoveAbort, Order, SignalOrder},
     task::{FailKind, Failed, Located},
 };
-
-/// What became of the moves that this daemon had a part in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct MoveCounters {
-    /// Tasks that came here.
-    pub came: u64,
-    /// Tasks that went elsewhere.
-    pub went: u64,
-    /// Taken back: the target refused, or did not answer.
-    pub offers_refused: u64,
-    /// Taken back: the task could not be saved, or its image not be written.
-    pub saves_refused: u64,
-    /// Taken back: the image did not reach the target whole, or its process ended there.
-    pub images_lost: u64,
-    /// Taken back: the target's host was lost or left.
-    pub targets_lost: u64,
-    /// Taken back after the release: the log said that the task stays.
-    pub stayed: u64,
-    /// Went although this daemon, in doubt, had proposed that they stay.
-    pub went_in_doubt: u64,
-    /// Not come: the host that had offered them was lost before it released them.
-    pub sources_lost: u64,
-    /// Likewise, after it had.
-    pub sources_lost_released: u64,
-    /// Taken back: a coordinator called them off.
-    pub called_off: u64,
-    /// Orders of former coordinators, which did nothing.
-    pub orders_stale: u64,
-    /// Coordinators here whose processes died, or did not start.
-    pub coordinators_lost: u64,
-    /// Coordinators here that did not answer.
-    pub coordinators_hung: u64,
-    /// Single tasks that were suspended here.
-    pub suspended: u64,
-    /// Those that were resumed, here or elsewhere.
-    pub resumed: u64,
-    /// Those that another host keeps from then on.
-    pub handed_on: u64,
-    /// Frames that waited because their receiver stood still.
-    pub frames_kept: u64,
-}
 
 /// What of moves is under way at a daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@
 //! A library whose program waits for messages of one task asks likewise ([`Await`]): its receives from
 //! that task fail, once all of its messages were received. The program is not told.
 
-use super::{Daemon, context::Timer, requests::Reply};
+use super::{Daemon, context::Timer, task_request::Reply};
 use crate::{HostPhase, Output};
 use std::collections::BTreeSet;
 use vm_wire::{

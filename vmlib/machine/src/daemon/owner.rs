@@ -6,8 +6,8 @@
 
 use super::{
     Daemon,
-    checkpoint::cut::CUT,
     leaving::{Leaving, Stage},
+    objection::CUT,
 };
 use crate::{Agreed, Coordinated, MoveKey, Time};
 use std::collections::{BTreeMap, VecDeque};

@@ -5,73 +5,29 @@
 //! on. Where the answer depends on the log, it comes when the log has it; so what a task was told
 //! has happened everywhere before it or will.
 
-use super::{Daemon, asked::MoveAsker, context::Timer, spawn::Asker};
+use super::{
+    Daemon,
+    context::Timer,
+    requester::MoveAsker,
+    spawn::Asker,
+    task_request::{Reply, Waiting},
+};
 use crate::Output;
 use vm_wire::{
-    CodecError, Frame, HostId, Message, Op, Tid,
-    agreed::ExitStatus,
-    limits,
+    CodecError, Frame, Message, Op, Tid, limits,
     peer::DrainWay,
     task::{
-        Await, CheckTask, Done, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts,
+        Await, CheckTask, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts,
         HostsAsk, MoveTask, ResumeApp, SaveApp, Siblings, Signal, Spawn, SuspendApp, Tids, Watch,
         Watched,
     },
 };
-
-/// What the answer to a request waits for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Waiting {
-    /// The other hosts.
-    Spawn,
-    /// The log.
-    Exit,
-    /// The log: a membership.
-    Membership(GroupChange),
-    /// The log: a version of a group.
-    GroupVersion(GroupAsk),
-    /// Other daemons: a move, a check, a drain or a checkpoint. The task may move meanwhile.
-    Asked,
-    /// The daemon of that host, where the task was when it asked.
-    Elsewhere(HostId),
-    /// The log here: a task that it does not know, and the request about it.
-    Task(Tid, Frame),
-}
-
-/// How a request goes on.
-pub(super) enum Reply {
-    /// This is the answer.
-    Now(Frame),
-    /// The answer comes later.
-    Later(Waiting),
-}
-
-impl Reply {
-    /// The request failed.
-    pub fn failed(kind: FailKind, text: impl Into<String>) -> Self {
-        Reply::Now(Failed::new(kind, text).frame())
-    }
-
-    /// It has no result.
-    pub fn done() -> Self {
-        Reply::Now(Done {}.frame())
-    }
-}
 
 /// Other daemons answer, unless it failed.
 fn asked(result: Result<(), Failed>) -> Reply {
     match result {
         Ok(()) => Reply::Later(Waiting::Asked),
         Err(failed) => Reply::Now(failed.frame()),
-    }
-}
-
-impl From<Result<(), Failed>> for Reply {
-    fn from(result: Result<(), Failed>) -> Self {
-        match result {
-            Ok(()) => Reply::done(),
-            Err(failed) => Reply::Now(failed.frame()),
-        }
     }
 }
 
@@ -354,21 +310,6 @@ impl Daemon {
             };
             self.parked.remove(&tid);
             self.answer_task(tid, request, answer);
-        }
-    }
-}
-
-/// A status as the end of "task t1.1 has ...".
-pub(super) fn past(status: ExitStatus) -> String {
-    match status {
-        ExitStatus::Left(_) | ExitStatus::Code(_) => status.to_string(),
-        ExitStatus::Signal(_) | ExitStatus::HostLost | ExitStatus::Suspended => {
-            format!("been {status}")
-        }
-        ExitStatus::RolledBack => "gone back to a checkpoint, with its application".to_owned(),
-        ExitStatus::NotStarted => "ended: it could not be started".to_owned(),
-        ExitStatus::Unknown => {
-            "ended so long ago that nothing is known of it, or never was".to_owned()
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Signals to tasks, wherever they run.
 
-use super::{Daemon, exit::SIGKILL};
+use super::{
+    Daemon,
+    signal_numbers::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM},
+};
 use crate::Output;
 use vm_wire::{
     Tid,
@@ -11,12 +14,6 @@ use vm_wire::{
 
 /// The highest number of a signal.
 const SIGNAL_MAX: i32 = 64;
-
-/// Signals by which people end programs, beside SIGKILL.
-pub(super) const SIGHUP: i32 = 1;
-const SIGINT: i32 = 2;
-const SIGQUIT: i32 = 3;
-const SIGTERM: i32 = 15;
 
 impl Daemon {
     /// Sends a signal to a living task; 0 only asks whether it lives.

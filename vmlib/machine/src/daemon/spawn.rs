@@ -9,10 +9,7 @@
 //! is told.
 
 use super::{
-    Daemon,
-    console::RunAsked,
-    context::Question,
-    tasks::{LocalTask, program_name},
+    Daemon, console::RunAsked, context::Question, local_task::LocalTask, tasks::program_name,
 };
 use crate::{
     ConnId, LaunchSpec, Output, Void,

@@ -21,10 +21,10 @@
 
 use super::{
     Daemon,
-    asked::MoveAsker,
     context::Timer,
-    exit::SIGKILL,
     leaving::{Leaving, Stage},
+    requester::MoveAsker,
+    signal_numbers::SIGKILL,
 };
 use crate::{Output, placement};
 use std::collections::BTreeSet;
@@ -222,7 +222,7 @@ impl Daemon {
         if !moving.is_some_and(released) || !self.suspends(tid) {
             return;
         }
-        let failed = self.cannot_move(tid, FailKind::Refused, super::checkpoint::cut::CUT);
+        let failed = self.cannot_move(tid, FailKind::Refused, super::objection::CUT);
         self.thaw(tid);
         self.give_up_move(tid, failed);
         self.save_part(tid);

@@ -7,9 +7,9 @@
 //! the console of the application is told meanwhile.
 
 use super::{
-    asked::MoveAsker,
     context::{Context, Timer},
     effect::Effect,
+    requester::MoveAsker,
     restart::Restart,
 };
 use crate::{Output, Time, Unsuspended};

@@ -3,29 +3,12 @@
 //! [`Daemon::forward`] is the hot path. Everything else here is for frames whose receiver has no
 //! data socket yet, has ended, is not known, or is behind a link that is not there.
 
-use super::{Daemon, moves::MoveCounters};
+use super::Daemon;
 use crate::{
     Output,
     route::{Route, Way},
 };
 use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
-
-/// What a daemon counted since its start.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Connections of tasks and consoles closed because they broke the protocol.
-    pub refused_local: u64,
-    /// Frames of peers that broke the protocol; the link was closed each time.
-    pub refused_peer: u64,
-    /// Frames dropped because they went in a circle.
-    pub circling: u64,
-    /// Frames dropped because the log here was behind for too long, or too many waited for it.
-    pub behind: u64,
-    /// Bytes of tasks' output dropped because the way to their console was full.
-    pub output_dropped: u64,
-    /// What became of moves.
-    pub moves: MoveCounters,
-}
 
 impl Daemon {
     /// Sends a frame between tasks on its way. One lookup, nothing allocated.

@@ -33,7 +33,7 @@ use super::{
 use crate::{
     LaunchSpec, Output, Time,
     checkpointing::too_much_kept,
-    daemon::{Daemon, context::Timer},
+    daemon::{Daemon, context::Timer, signal_numbers::SIGKILL},
 };
 use std::collections::BTreeMap;
 use vm_wire::{
@@ -47,9 +47,6 @@ use vm_wire::{
     peer::Order,
     task::{FailKind, Failed},
 };
-
-/// Why a task is not moved.
-pub(in crate::daemon) const CUT: &str = "a checkpoint of its application is being made; try again";
 
 /// The cuts that are under way, by application.
 pub(in crate::daemon) type Cuts = BTreeMap<Tid, Cut>;
@@ -530,8 +527,7 @@ impl Daemon {
                 // If this daemon was given a later state, the application may be back already.
                 let is_back = state.epochs(app).generation > cut.generation;
                 if is_back || status == Some(ExitStatus::Suspended) {
-                    self.cx
-                        .emit(Output::Signal(tid, crate::daemon::exit::SIGKILL));
+                    self.cx.emit(Output::Signal(tid, SIGKILL));
                 } else if !self.leaving.contains_key(&tid) {
                     // Of one that is being moved the log says where it goes on.
                     self.thaw(tid);

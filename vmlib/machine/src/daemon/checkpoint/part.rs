@@ -3,13 +3,14 @@
 //! The way into the store is opened, the task stops, its image or that of a copy of it is written, is
 //! copied to a second host where each has a store of its own, and the coordinator is told.
 
-use super::{
-    copies::Copies,
-    cut::{CUT, Stage},
-};
+use super::{copies::Copies, cut::Stage};
 use crate::{
     Outbox, Output, SavedBy, Time, Written,
-    daemon::{Daemon, check::STOPPED, tasks::Stops},
+    daemon::{
+        Daemon,
+        local_task::Stops,
+        objection::{CUT, STOPPED},
+    },
 };
 use vm_wire::{
     Frame, HostId, Tid,

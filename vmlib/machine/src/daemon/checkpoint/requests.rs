@@ -4,9 +4,9 @@
 use crate::{
     Time,
     daemon::{
-        asked::MoveAsker,
         context::{Context, Timer},
         effect::Effect,
+        requester::MoveAsker,
     },
 };
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use super::{copies::Restored, policies::Policies};
 use crate::{
     Void,
-    daemon::{Daemon, asked::MoveAsker},
+    daemon::{Daemon, requester::MoveAsker},
 };
 use vm_wire::{
     CheckpointId, HostId, Tid,

@@ -18,7 +18,7 @@ use crate::{
     agreed,
     daemon::{
         context::{Context, Timer},
-        tasks::LocalTask,
+        local_task::LocalTask,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};

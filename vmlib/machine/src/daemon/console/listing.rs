@@ -5,11 +5,13 @@
 //! just being started measures when these processes are there, or [`limits::START_WAIT`] after
 //! their starts: a listing just after a spawn shows the new process.
 
-use crate::daemon::{
-    context::{Context, Question, Timer},
-    tasks::LocalTask,
+use crate::{
+    ConnId, Output,
+    daemon::{
+        context::{Context, Question, Timer},
+        local_task::LocalTask,
+    },
 };
-use crate::{ConnId, Output};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,

@@ -19,12 +19,12 @@ pub(super) use connections::{Awaited, Begun};
 pub(super) use flush::NO_MOVE;
 pub(super) use runs::RunAsked;
 
-use super::{
-    context::{Context, Question},
-    signals::SIGHUP,
-    tasks::LocalTask,
+use super::context::{Context, Question};
+use crate::{
+    ConnId, Output,
+    daemon::{local_task::LocalTask, signal_numbers::SIGHUP},
+    placement,
 };
-use crate::{ConnId, Output, placement};
 use connections::Connections;
 use flush::Flushes;
 use listing::{Listed, Listings, Measurements};

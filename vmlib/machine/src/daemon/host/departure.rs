@@ -14,8 +14,8 @@ use crate::{
     Output, Time,
     daemon::{
         context::{Context, Timer},
-        exit::SIGKILL,
-        tasks::LocalTask,
+        local_task::LocalTask,
+        signal_numbers::SIGKILL,
     },
 };
 use std::collections::BTreeMap;

@@ -13,9 +13,9 @@ use super::Restarts;
 use crate::{
     ConnId, Output,
     daemon::{
-        asked::MoveAsker,
         context::{Context, Question, Timer},
         effect::Effect,
+        requester::MoveAsker,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};

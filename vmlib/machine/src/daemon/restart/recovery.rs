@@ -11,10 +11,10 @@ use super::{Restart, Restarts};
 use crate::{
     Lost, Output, Reviving, Time,
     daemon::{
-        asked::MoveAsker,
         context::{Context, Timer},
         effect::Effect,
-        exit::SIGKILL,
+        requester::MoveAsker,
+        signal_numbers::SIGKILL,
     },
 };
 use std::time::Duration;

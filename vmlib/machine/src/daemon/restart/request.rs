@@ -5,9 +5,9 @@ use super::{Holders, Restarts, recovery::LastRestart};
 use crate::{
     Agreed, Output, Reviving, Time, Void,
     daemon::{
-        asked::MoveAsker,
         context::{Context, Question},
         effect::Effect,
+        requester::MoveAsker,
     },
     placement,
 };

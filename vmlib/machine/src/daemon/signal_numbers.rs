@@ -1,0 +1,13 @@
+//! Numbers of the signals that the daemon itself sends, or treats differently from others. They are
+//! those of Linux on every architecture that it is built for.
+
+/// The terminal of a run was closed.
+pub(super) const SIGHUP: i32 = 1;
+/// Interrupt from the keyboard.
+pub(super) const SIGINT: i32 = 2;
+/// Quit from the keyboard.
+pub(super) const SIGQUIT: i32 = 3;
+/// Ends a process, which can neither handle nor ignore it.
+pub(super) const SIGKILL: i32 = 9;
+/// Asks a process to end.
+pub(super) const SIGTERM: i32 = 15;
