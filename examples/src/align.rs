@@ -1,11 +1,11 @@
 //! The best local alignments of two genomes: Smith-Waterman with affine gaps.
 //!
 //! A local alignment pairs a stretch of the query with a stretch of the target, base by base, with
-//! gaps on either side; its score adds what matches earn and subtracts what mismatches and gaps
-//! cost ([`scoring`]). The matrix of the algorithm (Smith and Waterman 1981, with the gap states
-//! of Gotoh 1982) has a row per base of the query and a column per base of the target; a cell needs
-//! its left, upper and upper left neighbours. All of lambda against all of E. coli are 240,000
-//! million cells, so:
+//! gaps on either side. Its score is the sum of the gains of matches minus the costs of mismatches
+//! and gaps ([`scoring`]). The matrix of the algorithm (Smith and Waterman 1981, with the gap
+//! states of Gotoh 1982) has a row for each base of the query and a column for each base of the
+//! target; a cell needs its left, upper and upper left neighbours. All of lambda against all of E.
+//! coli are 240,000 million cells, so:
 //!
 //! 1. [`kernel`] sweeps one block of the matrix along its anti-diagonals, whose cells do not
 //!    depend on each other, and keeps only the block's edges and its best cell.
@@ -16,7 +16,7 @@
 //! 4. [`hits`] puts the blocks' best cells in order and keeps the alignments that are alignments
 //!    of their own and do not overlap a better one.
 //!
-//! [`job`] is what a person may ask for, [`report`] what they get.
+//! [`job`] has the options of a person, [`report`] the results.
 //!
 //! Caveats. A block yields one alignment at most: of two that end in one block the lesser is not
 //! found. Which alignments are found therefore depends on the grid of blocks, but never on how many

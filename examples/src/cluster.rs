@@ -1,9 +1,9 @@
 //! A machine of several daemons on this computer, for `demo`, `vmbench` and `longrun`.
 //!
-//! A [`Cluster`] owns what it starts. Its hosts can be lost, as if they were switched off, and come
-//! back. Each daemon is a child in a process group of its own, so that
-//! Ctrl-C at the terminal does not reach it: the machine is to be stopped in order. Dropping the
-//! cluster ends the daemons, and their tasks with them, and removes its folder.
+//! A [`Cluster`] owns what it starts. Its hosts can be lost, as if they were switched off, and can
+//! return. Each daemon is a child in a process group of its own, so that Ctrl-C at the terminal
+//! does not reach it: the machine is to be stopped in order. Dropping the cluster ends the daemons
+//! and their tasks, and removes its folder.
 
 pub mod family;
 mod interrupt;
@@ -33,7 +33,7 @@ use tempfile::TempDir;
 
 /// How long a console may run on after an interrupt.
 const GRACE: Duration = Duration::from_secs(3);
-/// Lines of a daemon's log that are shown where something has failed.
+/// Number of lines of a daemon's log that an error shows.
 const LAST_WORDS: usize = 20;
 
 /// A machine of real daemons on the loopback address.
@@ -45,8 +45,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts a daemon for each name; they form one machine. An interrupt ends
-    /// the wait for it.
+    /// Starts a daemon for each name, all in one machine. An interrupt ends the wait.
     ///
     /// # Errors
     /// When a daemon does not start; its log is in the error.
@@ -61,7 +60,7 @@ impl Cluster {
             nodes: names.iter().map(node).collect(),
             folder,
         };
-        // The founder's address and secret are what the others join with.
+        // The other daemons join with the address and the secret of the founder.
         for index in 0..names.len() {
             cluster.bring(programs, index)?;
             if index == 0 {
@@ -74,13 +73,14 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Starts the daemon of a host. It joins through a host that is there; if there is none, it founds
-    /// the machine.
+    /// Starts the daemon of a host. It joins through a host that is in the machine; if there is
+    /// none, it founds the machine.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// When the daemon cannot be started.
     pub fn bring(&mut self, programs: &Programs, index: usize) -> Result<()> {
-        // In a session of its own, as on a host of its own: Linux gives the processor by sessions.
+        // The daemon gets a session of its own, like on a host of its own: Linux divides the
+        // processor by sessions.
         let mut command = Command::new("setsid");
         command.arg(programs.binary("vmd")?);
         command.arg("--path").arg(programs.folder());
@@ -93,7 +93,7 @@ impl Cluster {
         self.nodes[index].start(command)
     }
 
-    /// Whether a host that was brought is in the machine.
+    /// Whether a host whose daemon was started is in the machine.
     ///
     /// # Errors
     /// When its daemon has ended; its log is in the error.
@@ -133,7 +133,7 @@ impl Cluster {
         self.folder.path().join("store")
     }
 
-    /// The files to which the daemons log; one that comes back goes on with its own.
+    /// The log files of the daemons. A daemon that is started again appends to its own file.
     pub fn logs(&self) -> impl Iterator<Item = PathBuf> {
         self.nodes.iter().map(Node::log_file)
     }
@@ -149,11 +149,11 @@ impl Cluster {
         said.collect()
     }
 
-    /// Kills the daemon of a host, as if that were switched off; the moment before. All its processes
-    /// have ended then.
+    /// Kills the daemon of a host, as if the host were switched off, and waits for the end of all
+    /// its processes. Returns the moment before the kill.
     ///
     /// # Errors
-    /// When it is not there, or its processes have not ended with it.
+    /// When the host is away, or its processes have not ended with the daemon.
     pub fn lose(&mut self, index: usize) -> Result<Instant> {
         self.nodes[index].lose()
     }
@@ -163,7 +163,7 @@ impl Cluster {
         self.nodes.iter().filter_map(Node::pid)
     }
 
-    /// A console of the first daemon that is there; its command is to be added.
+    /// A console of the first daemon in the machine. The caller adds the command.
     pub fn console(&self) -> Command {
         let first = self.nodes.iter().find(|node| node.is_there());
         let dir = first.map_or(self.dir(0), |node| &node.dir);
@@ -172,10 +172,10 @@ impl Cluster {
         command
     }
 
-    /// Has a console do something that ends by itself, and returns what it answers in JSON.
+    /// Runs a console command that ends by itself, and returns its reply in JSON.
     ///
     /// # Errors
-    /// When it fails, and what it said.
+    /// When the command fails; the error has its output.
     pub fn ask(&self, words: &[&str], interrupt: &Interrupt) -> Result<Value> {
         let mut console = self.console();
         console.arg("--json").args(words);
@@ -184,11 +184,11 @@ impl Cluster {
         serde_json::from_str(&said).with_context(|| format!("vm {}: {said}", words.join(" ")))
     }
 
-    /// Runs a console that [`Cluster::console`] has made until it ends, and returns its exit code.
-    /// After an interrupt, which it gets from the terminal itself, it may take a few seconds to end.
+    /// Runs a console that [`Cluster::console`] has made until it ends. Returns its exit code. The
+    /// console also gets an interrupt from the terminal, and may then take a few seconds to end.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// When the console cannot be run.
     pub fn run(&self, mut console: Command, interrupt: &Interrupt) -> Result<ExitCode> {
         let mut console = Running(console.spawn().context("running the console")?);
         let mut interrupted: Option<Instant> = None;
@@ -208,14 +208,14 @@ impl Cluster {
     /// Stops the machine in order.
     ///
     /// # Errors
-    /// When a daemon has ended before, and what it logged; when one runs on.
+    /// When a daemon has ended before, with the end of its log; when a daemon does not end.
     pub fn halt(mut self) -> Result<()> {
         self.look_after()?;
         let mut halt = self.console();
         halt.args(["halt", "--yes"])
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        // A second Ctrl-C is not to stop what the first one has begun.
+        // A second Ctrl-C must not stop the halt that the first one has begun.
         let status = halt
             .process_group(0)
             .status()
@@ -228,10 +228,10 @@ impl Cluster {
         Ok(())
     }
 
-    /// Looks whether all daemons run whose hosts are not lost.
+    /// Checks that the daemons of all hosts run that are not lost.
     ///
     /// # Errors
-    /// When one has ended by itself, and what it logged.
+    /// When a daemon has ended by itself, with the end of its log.
     pub fn look_after(&mut self) -> Result<()> {
         self.nodes.iter_mut().try_for_each(Node::look_after)
     }

@@ -1,9 +1,9 @@
 //! Reads a genome from a FASTA file, plain or compressed with gzip.
 //!
 //! A FASTA file holds records: a line `>name and remarks`, then lines of letters. Each base becomes
-//! a code from 0 to 3; every other letter (`N` and the ambiguity codes) becomes [`UNKNOWN`], which
-//! matches nothing, not even itself. Only the first record is taken, because a genome of these
-//! examples is one record; a second one is an error rather than silently left out.
+//! a code from 0 to 3. Every other letter (`N` and the ambiguity codes) becomes [`UNKNOWN`], which
+//! matches nothing, not even itself. Only one record is accepted, because a genome of these
+//! examples is one record: a second record is an error, so that no sequence is silently left out.
 
 use flate2::read::MultiGzDecoder;
 use std::{
@@ -20,7 +20,7 @@ pub const UNKNOWN: u8 = 4;
 pub struct Sequence {
     /// The record's name: its first line up to the first blank.
     pub name: String,
-    /// A, C, G, T as 0 to 3, all else as [`UNKNOWN`].
+    /// The bases: A, C, G, T as 0 to 3, other letters as [`UNKNOWN`].
     pub bases: Vec<u8>,
 }
 
@@ -112,7 +112,7 @@ fn code(letter: u8) -> Option<u8> {
     }
 }
 
-/// The other strand, read in its own direction.
+/// The reverse complement: the other strand, in its own direction.
 pub fn reverse_complement(bases: &[u8]) -> Vec<u8> {
     let complement = |&base: &u8| if base < UNKNOWN { 3 - base } else { base };
     bases.iter().rev().map(complement).collect()

@@ -2,22 +2,22 @@
 //!
 //! The temperature of a cell is from 0 to 1. In each step every cell becomes the mean of its four
 //! neighbours in the step before. The plate's edges stay at 0, and three round heaters at 1. A
-//! [`Strip`] is some rows of the plate, with copies of the row above and the row below, which belong
-//! to its neighbours. Every cell is computed the same way whatever strips there are, so the result
-//! is the same to the last bit: see [`Strip::fingerprint`].
+//! [`Strip`] is some rows of the plate, with copies of the row above and the row below, which
+//! belong to its neighbours. Every cell is computed the same way for any division into strips, so
+//! the result is the same to the last bit: see [`Strip::fingerprint`].
 
 mod whole;
 
 use std::{io, ops::Range};
 pub use whole::{DEEP, whole};
 
-/// Middle and radius of the heaters, in parts of the plate: down, to the right.
+/// Centre (down, right) and radius of the heaters, as parts of the plate's side.
 const HEATERS: [([f64; 2], f64); 3] = [
     ([0.30, 0.30], 0.08),
     ([0.40, 0.72], 0.05),
     ([0.75, 0.45], 0.10),
 ];
-/// The side of a picture, at most. Pixels.
+/// Bound on the side of a picture. Pixels.
 const PICTURE_MAX: usize = 1024;
 
 /// Some rows of the plate.
@@ -26,16 +26,16 @@ pub struct Strip {
     /// Cells of a row.
     width: usize,
     rows: Range<usize>,
-    /// The rows, and one more above and below.
+    /// The temperatures of the rows, and of one more row above and below.
     now: Vec<f64>,
-    /// The same, a step earlier.
+    /// The same temperatures one step before.
     before: Vec<f64>,
-    /// The cells of each row that are heated.
+    /// The columns of each row that are heated.
     heated: Vec<Vec<usize>>,
 }
 
 impl Strip {
-    /// Rows of a plate of so many cells in each direction, before the first step.
+    /// Rows of a plate with `width` cells in each direction, before the first step.
     pub fn new(width: usize, rows: Range<usize>) -> Self {
         let cells = (rows.len() + 2) * width;
         let mut strip = Strip {
@@ -45,7 +45,7 @@ impl Strip {
             before: vec![0.0; cells],
             heated: Vec::new(),
         };
-        // In the rows of the neighbours too: what they hold before the first step is known.
+        // The rows of the neighbours are set, too: their values before the first step are known.
         for row in 0..strip.rows.len() + 2 {
             let down = (strip.rows.start + row).checked_sub(1);
             let is_heated = |right: &usize| down.is_some_and(|it| is_heated(width, [it, *right]));
@@ -58,15 +58,16 @@ impl Strip {
         strip
     }
 
-    /// Computes all cells anew. The rows of the neighbours are to be those of the same step.
+    /// Computes all cells of the next step. The copies of the neighbours' rows must be those of the
+    /// present step.
     pub fn step(&mut self) {
         self.wave(1);
     }
 
-    /// Computes so many steps at once, as a wave that goes down the rows: as soon as a row and the one
-    /// below it have taken a step, those above take the next ones, while they are in the cache. Right
-    /// are then the rows that are at least as far from both ends of the strip as there are steps, and
-    /// those near an end that is the plate's.
+    /// Computes several steps at once, as a wave that goes down the rows: as soon as a row and the
+    /// row below have taken a step, the rows above take their next steps, while they are in the
+    /// cache. Afterwards those rows are right that are at least `steps` rows away from both ends of
+    /// the strip, or near an end that is the plate's.
     fn wave(&mut self, steps: usize) {
         let (width, count) = (self.width, self.rows.len());
         let inner = 1..width - 1;
@@ -93,7 +94,7 @@ impl Strip {
         }
     }
 
-    /// The most that a cell has changed in the last step.
+    /// The greatest change of a cell in the last step.
     pub fn change(&self) -> f64 {
         let own = self.width..self.now.len() - self.width;
         let changes = self.now[own.clone()].iter().zip(&self.before[own]);
@@ -107,20 +108,21 @@ impl Strip {
         [1, self.rows.len()].map(|row| &self.now[row * self.width..][..self.width])
     }
 
-    /// Room for the last row of the neighbour above, and the first of the one below.
+    /// The copies of the last row of the neighbour above, and of the first row of the neighbour
+    /// below, to be overwritten.
     pub fn beyond(&mut self) -> [&mut [f64]; 2] {
         let (above, rest) = self.now.split_at_mut(self.width);
         let below = rest.len() - self.width;
         [above, &mut rest[below..]]
     }
 
-    /// A number that depends on every bit of every cell; those of the strips of a plate add up,
-    /// wrapping, to that of the plate.
+    /// A number that depends on every bit of every cell. The wrapping sum of the strips'
+    /// fingerprints is that of the plate.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint_of(self.rows.clone())
     }
 
-    /// Likewise, of some of its rows.
+    /// Like [`Strip::fingerprint`], for some of the rows.
     fn fingerprint_of(&self, rows: Range<usize>) -> u64 {
         let first = rows.start * self.width;
         let cells = &self.now[self.cells(rows)];
@@ -132,14 +134,14 @@ impl Strip {
         all.fold(0, u64::wrapping_add)
     }
 
-    /// Where the cells of some rows of the plate are.
+    /// The range of the cells of some rows of the plate.
     fn cells(&self, rows: Range<usize>) -> Range<usize> {
         let at = |row: usize| (row + 1 - self.rows.start) * self.width;
         at(rows.start)..at(rows.end)
     }
 
-    /// The strip's part of a picture of the plate: for each of its rows that the picture has, the
-    /// temperatures from 0 to 255.
+    /// The strip's part of a picture of the plate: the temperatures, from 0 to 255, of each row of
+    /// the strip that is in the picture.
     pub fn picture(&self) -> Vec<u8> {
         let every = self.width.div_ceil(PICTURE_MAX);
         let rows = self.rows.clone().filter(|row| row % every == 0);
@@ -159,7 +161,7 @@ fn is_heated(width: usize, cell: [usize; 2]) -> bool {
     })
 }
 
-/// A row, from itself and those above and below it a step before.
+/// Computes a row from the rows above and below and itself in the step before.
 fn step_row(around: &[f64], now: &mut [f64]) {
     let (above, rest) = around.split_at(now.len());
     let (here, below) = rest.split_at(now.len());
@@ -173,11 +175,11 @@ fn step_row(around: &[f64], now: &mut [f64]) {
     }
 }
 
-/// Writes a picture of the plate as PNG: from black over red and yellow to white. `parts` are the
-/// pictures of its strips, one after the other.
+/// Writes a picture of the plate as PNG, in colours from black over red and yellow to white.
+/// `parts` are the pictures of its strips, one after the other.
 ///
 /// # Errors
-/// What `out` says.
+/// The error of writing to `out`.
 pub fn write_picture(out: impl io::Write, width: usize, parts: &[u8]) -> io::Result<()> {
     let side = width.div_ceil(width.div_ceil(PICTURE_MAX)) as u32;
     let mut encoder = png::Encoder::new(out, side, side);
@@ -197,14 +199,14 @@ mod tests {
     use super::*;
     use crate::workers::share;
 
-    /// Step by step, and row by row.
+    /// The plate after `steps` steps, computed step by step and row by row.
     fn plate(width: usize, steps: u64) -> Strip {
         let mut plate = Strip::new(width, 0..width);
         (0..steps).for_each(|_| plate.step());
         plate
     }
 
-    /// As the program does it, without messages.
+    /// The strips after `steps` steps, computed as in the program, without messages.
     fn in_strips(width: usize, strips: usize, steps: u64) -> Vec<Strip> {
         let shares = (0..strips).map(|index| share(width, strips, index));
         let mut strips: Vec<_> = shares.map(|rows| Strip::new(width, rows)).collect();
@@ -249,10 +251,10 @@ mod tests {
         let first = plate.change();
         (0..5_000).for_each(|_| plate.step());
         assert!(first > 0.2 && plate.change() < 1e-12, "{first}");
-        // In the middle between the heaters it is warm, and cold at the edge.
+        // The middle between the heaters is warm, and the edge is cold.
         let cell = |down: usize, right: usize| plate.now[(down + 1) * 40 + right];
         assert!(cell(20, 20) > 0.3 && cell(0, 20) == 0.0);
-        // The mean of its neighbours.
+        // Each cell is the mean of its neighbours.
         let around = cell(19, 20) + cell(21, 20) + cell(20, 19) + cell(20, 21);
         assert!((cell(20, 20) - around / 4.0).abs() < 1e-12);
     }

@@ -1,13 +1,13 @@
 //! The product of two square matrices, in bands of rows.
 //!
-//! The elements are small whole numbers that follow from their places, so every worker makes its own,
-//! and every sum is exact. The product is verified as Freivalds does: what it makes of a vector is
-//! what its factors make of it, one after the other.
+//! The elements are small whole numbers that follow from their positions, so every worker makes its
+//! own, and every sum is exact. The product is verified by Freivalds' method: the product of the
+//! matrix and a vector equals the product of the factors, one after the other, and the vector.
 
 use std::ops::Range;
 
-/// Columns of the left factor that are worked at at once: as many rows of the right one stay in
-/// the processor's cache.
+/// Columns of the left factor that are used at once: as many rows of the right factor stay in the
+/// processor's cache.
 const BLOCK: usize = 32;
 
 /// Some rows of a matrix.
@@ -20,7 +20,7 @@ pub struct Band {
 }
 
 impl Band {
-    /// Rows of the left factor (0) or the right one (1), of so many columns.
+    /// Rows of the left factor (0) or the right one (1), with `width` columns.
     pub fn of_factor(factor: usize, rows: Range<usize>, width: usize) -> Self {
         let places = rows
             .clone()
@@ -47,7 +47,7 @@ impl Band {
         self.cells.len().checked_div(self.rows.len()).unwrap_or(0)
     }
 
-    /// Adds the product of those columns of `left` that fit to the rows of `right`.
+    /// Adds the product of `right` and the columns of `left` that belong to the rows of `right`.
     pub fn add_product(&mut self, left: &Band, right: &Band) {
         let width = right.width();
         let inner: Vec<usize> = right.rows.clone().collect();
@@ -73,7 +73,7 @@ impl Band {
     }
 }
 
-/// A vector to verify a product with; no element is zero.
+/// A vector to verify a product with. No element is zero.
 pub fn vector(width: usize) -> Vec<f64> {
     (0..width).map(|row| (1 + row * 31 % 7) as f64).collect()
 }
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::workers::share;
 
-    /// The product in so many bands.
+    /// The product, computed in a number of bands.
     fn product(width: usize, workers: usize) -> Vec<f64> {
         let mut all = Vec::new();
         for worker in 0..workers {

@@ -1,4 +1,4 @@
-//! The workers of a master: started over the hosts, and watched.
+//! The workers of a master: their start on the hosts, and their supervision.
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Parser};
@@ -13,7 +13,8 @@ pub struct Count {
     pub workers: Option<u32>,
 }
 
-/// Joins the machine and does the master's part, or a worker's part in a process that a master started.
+/// Joins the machine. Runs the master's part, or, in a process that a master started, a worker's
+/// part.
 ///
 /// # Errors
 /// The error of [`vmlib::init`], or of the part.
@@ -29,14 +30,15 @@ pub fn run<A: Parser>(
     }
 }
 
-/// Starts more of this program and watches them: as many as were asked for, in turn over the hosts,
-/// or one per core.
+/// Starts workers of this program and watches them: the requested number, in turn over the hosts,
+/// or one for each core.
 ///
 /// # Errors
-/// What spawning fails of.
+/// The error of spawning.
 pub fn start(vm: &Task, hosts: &[Host], count: Option<u32>) -> Result<Vec<Tid>> {
     let cores = hosts.iter().map(|host| host.facts.cpus).max().unwrap_or(0);
-    // Each host as often as it has cores, and no host again before all others had their turn.
+    // Each host occurs as often as it has cores, and again only after all other hosts had their
+    // turn.
     let turns: Vec<&str> = (0..cores)
         .flat_map(|turn| hosts.iter().filter(move |host| host.facts.cpus > turn))
         .map(|host| host.facts.name.as_str())
@@ -53,15 +55,15 @@ pub fn start(vm: &Task, hosts: &[Host], count: Option<u32>) -> Result<Vec<Tid>> 
     Ok(workers)
 }
 
-/// The next message of that tag, from any worker.
+/// The next message with that tag, from any worker.
 ///
 /// # Errors
-/// One of them has failed. The machine ends the others with the master.
+/// When a worker has failed. The machine ends the other workers together with the master.
 pub fn next(vm: &Task, tag: i32) -> Result<Message> {
     loop {
         match vm.next(ANY, tag, None)? {
             Some(Incoming::Message(message)) => return Ok(message),
-            // One that has done its work ends while others are still at it.
+            // A worker that has finished its work ends while others still compute.
             Some(Incoming::Event(Event::TaskEnded { tid, status }))
                 if status != ExitStatus::Left(0) =>
             {
@@ -72,7 +74,8 @@ pub fn next(vm: &Task, tag: i32) -> Result<Message> {
     }
 }
 
-/// The part of `rows` that falls to one of so many workers: all as much, the first ones a row more.
+/// The part of `rows` for one of `workers` workers: all parts are equal, but the first ones may
+/// have one row more.
 pub fn share(rows: usize, workers: usize, index: usize) -> Range<usize> {
     let begin = |index: usize| index * (rows / workers) + index.min(rows % workers);
     begin(index)..begin(index + 1)

@@ -1,4 +1,4 @@
-//! The alignment on real genomes, within a stretch of E. coli that holds remains of phages.
+//! The alignment of real genomes, within a stretch of E. coli that has remains of phages.
 
 use clap::{CommandFactory, Parser};
 use vm_examples::align::{

@@ -1,5 +1,5 @@
-//! The alignment against a reference that is too slow to be wrong: three full matrices, as in
-//! Gotoh's paper, with `None` for what cannot be.
+//! The alignment compared with a slow but simple reference: three full matrices, as in Gotoh's
+//! paper, with `None` for impossible cells.
 
 use proptest::prelude::*;
 use std::{collections::VecDeque, ops::Range};
@@ -14,21 +14,21 @@ use vm_examples::align::{
     wavefront::{Share, Source},
 };
 
-/// Score, matches, columns counted downwards: better is greater.
+/// Score, matches, columns counted downwards: the greater value is better.
 type Worth = (i32, i64, i64);
 
 struct Reference {
     h: Vec<Vec<Worth>>,
 }
 
-/// Which alignments are compared.
+/// The alignments that are compared.
 #[derive(Clone, Copy, PartialEq)]
 enum Among {
-    /// Those that begin anywhere.
+    /// Alignments that begin anywhere.
     Local,
-    /// Those that begin where the sequences do.
+    /// Alignments that begin at the beginning of the sequences.
     Global,
-    /// Of these, those whose every part from the beginning earns something.
+    /// Of these, the alignments of which every part from the beginning has a positive score.
     Earning,
 }
 
@@ -73,7 +73,7 @@ fn reference(query: &[u8], target: &[u8], scoring: Scoring, among: Among) -> Ref
     }
 }
 
-/// Sequences that share a stretch with some changes, so that there is something to align.
+/// Two sequences that share a stretch with some changes, so that there is an alignment.
 fn sequences(longest: usize) -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let bases = move |least| {
         prop::collection::vec(prop::sample::select(vec![0u8, 1, 2, 3, 4]), least..longest)
@@ -121,7 +121,7 @@ fn job(query: &[u8], target: &[u8], scoring: Scoring, block: (usize, usize)) -> 
     Job::new(setup, query.to_vec(), target.to_vec())
 }
 
-/// Runs all workers of a job in one thread, one block of each in turn, with queues in place of
+/// Runs all workers of a job in one thread, one block of each in turn, with queues in the place of
 /// messages.
 fn candidates(job: &Job, workers: usize) -> Vec<Candidate> {
     let mut found = Vec::new();
@@ -186,8 +186,9 @@ proptest! {
     fn sixteen_and_thirty_two_bits_give_the_same(
         (query, target) in sequences(60), scoring in scorings(), base in 0..500i32
     ) {
-        // Edges that lie higher by 30,000 need 32 bits. Lowered again, all must be as with 16
-        // bits, as long as nothing falls to the floor of 0: high edges keep every cell above it.
+        // Edges that are 30,000 higher need 32 bits. After subtraction all values must equal those
+        // with 16 bits, as long as no value reaches the floor of 0: high edges keep every cell
+        // above it.
         let sweep = |height: i32| {
             let top = RowEdge { h: vec![height; target.len() + 1], f: vec![height; target.len()] };
             let left = ColumnEdge { h: vec![height; query.len()], e: vec![height; query.len()] };
@@ -229,7 +230,8 @@ proptest! {
         prop_assert_eq!(found.first().map_or(0, |hit| hit.score), best);
         for hit in &found {
             let extent = &hit.extent;
-            // Backwards: no tail of an alignment earns nothing, else it would end before its tail.
+            // Computed backwards: no tail of an alignment has a score of 0 or less, else the
+            // alignment would end before its tail.
             let within = |sequence: &[u8], range: &Range<usize>| {
                 sequence[range.clone()].iter().rev().copied().collect::<Vec<_>>()
             };
@@ -252,7 +254,8 @@ proptest! {
 
 #[test]
 fn the_tail_behind_an_alignment_is_no_alignment_of_its_own() {
-    // Ten equal bases earn 20; the mismatch behind them leaves 17 at a cell that is only a tail.
+    // Ten equal bases have the score 20. The mismatch behind them leaves 17 in a cell that is only
+    // a tail.
     let query = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 0];
     let target = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2];
     let scoring = Scoring::default();

@@ -1,27 +1,27 @@
-//! From the cell where an alignment ends back to where it begins.
+//! Finds the beginning of an alignment from the cell in which it ends.
 //!
-//! The sweep keeps no way back: 240,000 million cells would not fit anywhere. But an alignment that
-//! ends in a known cell with a known score S can be found again by the same recurrence run
-//! backwards from that cell, until a cell reaches S (Huang and Miller 1991 use the idea for linear
-//! space). The pass stays small, because cells that are not above 0 are dropped: if what lies
-//! between a cell and the end earns nothing, then the alignment up to that cell alone is no worse,
-//! and the end is only the tail of another alignment. In that case the pass dies out without
-//! reaching S, and there is no alignment of its own.
+//! The sweep stores no path back: 240,000 million cells would not fit anywhere. But an alignment
+//! that ends in a known cell with a known score S can be found by the same recurrence, run
+//! backwards from that cell until a cell reaches S (Huang and Miller 1991 use the idea for linear
+//! space). The pass stays small, because cells that are not above 0 are dropped. If the part
+//! between a cell and the end has no positive score, the alignment up to that cell alone is no
+//! worse, and the end is only the tail of another alignment. In that case the pass ends without
+//! reaching S, and the cell has no alignment of its own.
 //!
 //! Each value packs score, matches and columns into one `i64`, so that one addition extends an
-//! alignment and one comparison prefers the higher score, then more matches, then fewer columns.
-//! Identity and length come without a table to trace through.
+//! alignment, and one comparison prefers the higher score, then more matches, then fewer columns.
+//! So identity and length are known without a table of the path.
 
 use super::scoring::Scoring;
 use std::ops::Range;
 
-/// Columns that an alignment may have: what fits into a packed value.
+/// Bound on the columns of an alignment, so that they fit into a packed value.
 pub const ALIGNMENT_COLUMNS_MAX: usize = (1 << 20) - 1;
 
-/// The highest score of an alignment: what fits into a packed value.
+/// Bound on the score of an alignment, so that it fits into a packed value.
 const SCORE_MAX: usize = (1 << 23) - 1;
 
-/// An alignment's extent and what it is made of.
+/// The position of an alignment, and its numbers of columns and matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extent {
     /// Bases of the query.
@@ -34,7 +34,7 @@ pub struct Extent {
     pub columns: usize,
 }
 
-/// Bases of a query whose alignments surely fit into packed values.
+/// Number of bases of a query up to which every alignment fits into packed values.
 ///
 /// An alignment above 0 pays for its gaps out of its matches, of which it has at most one per row.
 pub fn query_max(scoring: Scoring) -> usize {
@@ -43,8 +43,8 @@ pub fn query_max(scoring: Scoring) -> usize {
     by_score.min(ALIGNMENT_COLUMNS_MAX / (1 + gap_per_match))
 }
 
-/// The alignment of `score` that ends before row `end.0` and column `end.1`; `None` if a part of
-/// it that begins where it begins scores no less.
+/// The alignment of `score` that ends before row `end.0` and column `end.1`; `None` if a part of it
+/// with the same beginning has no lower score.
 pub fn extend(
     query: &[u8],
     target: &[u8],
@@ -83,8 +83,8 @@ impl Packed {
         Packed(self.0 + step.0)
     }
 
-    /// Itself if its score is above 0, else dead. A positive score has a match, and with it the
-    /// lower 40 bits are positive: columns borrow nothing from the score.
+    /// The value itself if its score is above 0, else dead. A positive score includes a match, and
+    /// then the lower 40 bits are positive: columns borrow nothing from the score.
     fn pruned(self) -> Self {
         if self.0 > 1 << 40 { self } else { Packed::DEAD }
     }
@@ -127,9 +127,9 @@ struct Front {
     steps: Steps,
     /// Best alignments from each cell to the end.
     h: Vec<Packed>,
-    /// Those of them that begin with a gap along the column.
+    /// The best of those alignments that begin with a gap along the column.
     f: Vec<Packed>,
-    /// Only these columns may be alive.
+    /// Columns outside of this range are dead.
     live: Range<usize>,
 }
 
@@ -143,14 +143,15 @@ impl Front {
         }
     }
 
-    /// Goes one row back: column and value of its best cell, the one nearest to the end if there
-    /// are several. `None` when no cell is alive any more.
+    /// Computes the row before. Returns the column and the value of its best cell, the one nearest
+    /// to the end if there are several. `None` if no cell is alive any more.
     fn advance(&mut self, base: u8, target: &[u8]) -> Option<(usize, Packed)> {
         let mut best: Option<(usize, Packed)> = None;
         let mut live: Option<Range<usize>> = None;
         let (mut diagonal, mut e) = (Packed::DEAD, Packed::DEAD);
         let mut column = self.live.start;
-        // Beyond the cell after the last row's live ones, only a gap along the row can be alive.
+        // Beyond the cell after the live ones of the row behind, only a gap along the row can be
+        // alive.
         while column <= target.len() && (column <= self.live.end || e > Packed::DEAD) {
             if column == self.h.len() {
                 self.h.push(Packed::DEAD);

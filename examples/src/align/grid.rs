@@ -1,9 +1,9 @@
-//! How the matrix is cut into blocks, and the order in which they can be computed.
+//! The division of the matrix into blocks, and an order in which the blocks can be computed.
 
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// How the matrix is cut.
+/// The division of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grid {
     /// Rows of the matrix: bases of the query. At least 1.
@@ -19,23 +19,23 @@ pub struct Grid {
 /// One block of a [`Grid`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// Which rows of the matrix.
+    /// The rows of the matrix that the block covers.
     pub rows: Range<usize>,
-    /// Which columns of the matrix.
+    /// The columns of the matrix that the block covers.
     pub columns: Range<usize>,
     /// Its place in the grid: row, then column.
     pub place: (usize, usize),
 }
 
 impl Block {
-    /// The number of its cells.
+    /// The number of cells in the block.
     pub fn cells(&self) -> u64 {
         self.rows.len() as u64 * self.columns.len() as u64
     }
 }
 
 impl Grid {
-    /// Rows and columns of blocks.
+    /// The number of rows and of columns of blocks.
     pub fn size(&self) -> (usize, usize) {
         (
             self.rows.div_ceil(self.block_rows),

@@ -1,9 +1,9 @@
-//! From the best cells of the blocks to the alignments that are worth showing.
+//! Selects the alignments to show from the best cells of the blocks.
 //!
-//! A long alignment leaves a best cell in every block that it passes, and a tail of them behind its
-//! end. Taken in order of score the true end comes first; the cells that lie in its rectangle are
-//! passed over, and those of the tail are found by [`extension`](super::extension) to have no
-//! alignment of their own. Two alignments overlap if their rectangles do.
+//! A long alignment leaves a best cell in every block that it passes, and more of them in its tail
+//! behind its end. In order of score its true end comes first. The cells inside of its rectangle
+//! are skipped; for the cells of the tail, [`extension`](super::extension) finds no alignment of
+//! their own. Two alignments overlap if their rectangles overlap.
 
 use super::{
     extension::{Extent, extend},
@@ -18,7 +18,7 @@ use std::{cmp::Reverse, ops::Range};
 /// The best cell of a block, in coordinates of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
-    /// Whose matrix it is.
+    /// The strand whose matrix the block belongs to.
     pub strand: Strand,
     /// Score of the alignment that ends here.
     pub score: i32,
@@ -48,12 +48,12 @@ pub struct Alignment {
     pub score: i32,
     /// The strand of the query that is aligned.
     pub strand: Strand,
-    /// Where it is and what it is made of.
+    /// The position of the alignment, and its numbers of columns and matches.
     pub extent: Extent,
 }
 
-/// The best alignments that do not overlap each other, best first, at most as many as the job asks
-/// for. The order of the candidates does not matter.
+/// The best alignments that do not overlap each other, best first, up to the number of the job. The
+/// order of the candidates does not matter.
 pub fn select(job: &Job, mut candidates: Vec<Candidate>) -> Vec<Alignment> {
     candidates.sort_unstable_by_key(|candidate| {
         let Candidate {

@@ -16,10 +16,10 @@ const TARGET_DEFAULT: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/data/ecoli_536_NC_008253.fna.gz"
 );
-/// Where the stretch begins that is aligned without `--full`. Eight of the nine remains of
-/// lambda-like phages in E. coli 536 that are found at all lie in it.
+/// Default first base of the stretch of the target. Eight of the nine remains of lambda-like phages
+/// in E. coli 536 that are found at all lie in this stretch.
 const TARGET_START_DEFAULT: usize = 280_001;
-/// How long it is; with both strands it takes two cores 10 to 30 seconds.
+/// Default length of the stretch in bases; with both strands it takes two cores 10 to 30 seconds.
 const TARGET_LENGTH_DEFAULT: usize = 1_000_000;
 
 /// The options of `align` and `align-serial`.
@@ -105,7 +105,7 @@ fn block_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Why there is nothing to align.
+/// The reason why a job cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// A file could not be read.
@@ -117,9 +117,9 @@ pub enum JobError {
     /// The stretch lies outside the target.
     #[error("--start {start} --length {length}: the target has bases 1 to {bases}")]
     Stretch {
-        /// What was asked for.
+        /// The requested first base.
         start: usize,
-        /// What was asked for.
+        /// The requested number of bases.
         length: usize,
         /// Number of bases of the record.
         bases: usize,
@@ -137,7 +137,7 @@ pub enum JobError {
 /// A job without its sequences.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// Which strands, in this order.
+    /// The strands to align, in this order.
     pub strands: Vec<Strand>,
     /// Scores of matches, mismatches and gaps.
     pub scoring: Scoring,
@@ -145,7 +145,7 @@ pub struct Setup {
     pub grid: Grid,
     /// Alignments below this score are not shown.
     pub threshold: i32,
-    /// At most so many are shown.
+    /// Bound on the alignments that are shown.
     pub hits: usize,
 }
 
@@ -156,7 +156,7 @@ impl Setup {
     }
 }
 
-/// All that is needed to compute.
+/// The whole input of the computation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
     /// The job without its sequences.
@@ -168,7 +168,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Puts a job together.
+    /// Makes a job of its parts.
     pub fn new(setup: Setup, query: Vec<u8>, target: Vec<u8>) -> Self {
         Job {
             setup,
@@ -187,7 +187,7 @@ impl Job {
     }
 }
 
-/// Where the sequences of a job come from, for people.
+/// The origin of a job's sequences, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Origin {
     /// The name of the query's record in its file.
@@ -203,7 +203,7 @@ pub struct Origin {
 }
 
 impl Options {
-    /// Reads the sequences and checks everything.
+    /// Reads the sequences and checks all options.
     pub fn prepare(&self) -> Result<(Job, Origin), JobError> {
         self.job(fasta::read(&self.query)?, fasta::read(&self.target)?)
     }
@@ -246,7 +246,8 @@ impl Options {
         Ok((Job::new(setup, query.bases, stretch), origin))
     }
 
-    /// Cuts the asked stretch out of the target; it may end with the target, not begin after it.
+    /// Cuts the requested stretch out of the target. A stretch that is too long ends with the
+    /// target; it may not begin after the target.
     fn stretch(&self, mut bases: Vec<u8>) -> Result<Vec<u8>, JobError> {
         if self.full {
             return Ok(bases);

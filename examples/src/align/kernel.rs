@@ -1,7 +1,7 @@
 //! Sweeps one block of the matrix, many cells at a time.
 //!
-//! With H the best score of an alignment that ends in a cell, E of one that ends there in a gap
-//! along the row, F in a gap along the column, the recurrence is
+//! H is the best score of an alignment that ends in a cell; E that of one that ends there in a gap
+//! along the row; F that of one that ends there in a gap along the column. The recurrence is
 //!
 //! ```text
 //! E(i, j+1) = max(H(i, j) - open - extend, E(i, j) - extend)
@@ -9,15 +9,15 @@
 //! H(i, j)   = max(0, H(i-1, j-1) + score(i, j), E(i, j), F(i, j))
 //! ```
 //!
-//! E and F are stored for the cell that *reads* them, so that each needs one subtraction less.
-//! The cells of an anti-diagonal (i + j = d) depend only on the two anti-diagonals before. So the
-//! kernel holds five arrays indexed by the row i (H of three anti-diagonals, F of two, all shifted
-//! by one so that slot 0 is the row above the block, and E in place), and goes through a diagonal
-//! in one loop without branches, which the compiler turns into vector instructions.
+//! E and F are stored for the cell that *reads* them, which saves one subtraction each. The cells
+//! of an anti-diagonal (i + j = d) depend only on the two anti-diagonals before. So the kernel
+//! holds five arrays indexed by the row i (H of three anti-diagonals, F of two, all shifted by one
+//! so that slot 0 is the row above the block, and E in place), and computes a diagonal in one loop
+//! without branches, which the compiler turns into vector instructions.
 //!
-//! Lanes are 16 bits wide wherever the block's scores cannot exceed them: no cell exceeds the
-//! highest score on the edges plus what the block's longest possible run of matches earns. Other
-//! blocks, those in the middle of a very long alignment, are swept with 32 bits. Both give the
+//! Lanes are 16 bits wide if the scores of the block fit into them: no cell exceeds the highest
+//! score on the edges plus the gain of the block's longest possible run of matches. The other
+//! blocks, in the middle of a very long alignment, are swept with 32 bits. Both widths give the
 //! same values.
 
 use super::scoring::Scoring;
@@ -62,8 +62,8 @@ impl ColumnEdge {
     }
 }
 
-/// The best cell of a block: of the highest score, the one on the first anti-diagonal that has it,
-/// there in the first row.
+/// The best cell of a block. Of several cells with the highest score, the one on the first
+/// anti-diagonal, and there the one in the first row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peak {
     /// H of the cell; at least 1.
@@ -77,15 +77,15 @@ pub struct Peak {
 /// The result of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Swept {
-    /// For the block below.
+    /// The edge for the block below.
     pub bottom: RowEdge,
-    /// For the block to the right.
+    /// The edge for the block to the right.
     pub right: ColumnEdge,
-    /// `None` if no cell is above 0.
+    /// The best cell; `None` if no cell is above 0.
     pub peak: Option<Peak>,
 }
 
-/// Sweeps blocks; keeps its arrays from one to the next.
+/// Sweeps blocks. Its arrays are reused for the next block.
 #[derive(Debug)]
 pub struct Kernel {
     scoring: Scoring,
@@ -128,7 +128,7 @@ impl Kernel {
     }
 }
 
-/// A vector lane. Its arithmetic never overflows for values that [`Kernel::sweep`] lets in.
+/// A vector lane. Its arithmetic never overflows for values that [`Kernel::sweep`] accepts.
 trait Lane: Copy + Ord + Default {
     fn narrowed(value: i32) -> Self;
     fn widened(self) -> i32;
@@ -156,7 +156,7 @@ macro_rules! lane {
 
 lane! { i16 i32 }
 
-/// The scoring as lanes.
+/// The scoring as lane values.
 #[derive(Debug, Clone, Copy)]
 struct Costs<L> {
     matching: L,
@@ -169,13 +169,13 @@ struct Costs<L> {
 struct Lanes<L> {
     costs: Costs<L>,
     query: Vec<L>,
-    /// The target backwards, so that along a diagonal it is read forwards.
+    /// The target in reverse order, so that a diagonal reads it forwards.
     target: Vec<L>,
-    /// H two diagonals ago, one ago, and now; slot i + 1 is row i, slot 0 the row above.
+    /// H of the diagonals d - 2, d - 1 and d; slot i + 1 is row i, slot 0 the row above the block.
     h: [Vec<L>; 3],
-    /// F for the diagonal now and the next; slots as for `h`.
+    /// F for the present diagonal and the next one; slots as for `h`.
     f: [Vec<L>; 2],
-    /// E by row, for the column that the row comes to next.
+    /// E by row, for the next column of the row.
     e: Vec<L>,
 }
 
@@ -206,7 +206,8 @@ impl<L: Lane> Lanes<L> {
         let mut peak = None;
         self.h[1][0] = L::narrowed(top.h[0]);
         for d in 0..rows + columns - 1 {
-            // `h` becomes two ago, one ago, now. What enters from the edges comes with it.
+            // `h` now holds the diagonals d - 2, d - 1 and d. The values from the edges are added
+            // here.
             self.h.rotate_left(1);
             if d < columns {
                 self.h[1][0] = L::narrowed(top.h[d + 1]);
@@ -257,14 +258,14 @@ impl<L: Lane> Lanes<L> {
         }
     }
 
-    /// Puts the sequences and the left edge into the arrays.
+    /// Loads the sequences and the left edge into the arrays.
     fn load(&mut self, query: &[u8], target: &[u8], left: &ColumnEdge) {
         let rows = query.len();
         self.query.clear();
         self.query
             .extend(query.iter().map(|&base| L::narrowed(base.into())));
         self.target.clear();
-        // An unknown base gets another code in the target than in the query: it matches nothing.
+        // An unknown base has another code in the target than in the query, so it matches nothing.
         let code =
             |&base: &u8| L::narrowed(if base >= UNKNOWN { UNKNOWN + 1 } else { base }.into());
         self.target.extend(target.iter().rev().map(code));
@@ -275,7 +276,7 @@ impl<L: Lane> Lanes<L> {
             array.clear();
             array.resize(rows + 1, L::default());
         }
-        // Row 0 enters with diagonal 0; what follows it is put in as the diagonals go on.
+        // Row 0 enters with diagonal 0. The later rows enter with their diagonals.
         self.h[2][1] = L::narrowed(left.h[0]);
     }
 }
@@ -319,7 +320,7 @@ fn diagonal<L: Lane>(
     highest
 }
 
-/// Where `value` first is; it is there.
+/// The index of the first lane equal to `value`, which must exist.
 fn position<L: Lane>(lanes: &[L], value: L) -> usize {
     lanes.iter().position(|&lane| lane == value).unwrap_or(0)
 }

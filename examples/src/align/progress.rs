@@ -1,8 +1,8 @@
-//! The bar that shows how far a long computation is.
+//! The progress bar of a long computation.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar over so many cells on standard error; nothing where that is no terminal.
+/// A bar over `cells` cells on standard error; hidden if standard error is no terminal.
 pub fn progress_bar(cells: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(
         "{elapsed_precise} [{wide_bar}] {percent:>3} %  {cells_per_second}  {eta} left",

@@ -1,7 +1,7 @@
 //! The report of a run: the alignments, the speed, and the work of each worker.
 //!
-//! The serial and the parallel program fill the same [`Report`]. Its alignments are the same for
-//! both; the rest says how they were found.
+//! The serial and the parallel program fill the same [`Report`]. The alignments are the same for
+//! both; the other fields describe the run.
 
 use super::{
     hits::Alignment,
@@ -15,7 +15,7 @@ use std::{
     io::{self, Write as _},
 };
 
-/// One run of `align` or `align-serial`.
+/// The report of one run of `align` or `align-serial`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
     /// The records and parts of them that were aligned.
@@ -25,7 +25,7 @@ pub struct Report {
     pub alignments: Vec<Row>,
     /// Cells of the matrices.
     pub cells: u64,
-    /// From the first block to the last alignment. Seconds.
+    /// Time from the first block to the last alignment. Seconds.
     pub seconds: f64,
     /// Cells of the matrix, over seconds of the run.
     pub cells_per_second: f64,
@@ -72,7 +72,7 @@ pub struct Work {
 }
 
 impl Report {
-    /// Puts a report together.
+    /// Makes a report of the results.
     pub fn new(
         job: &Job,
         origin: Origin,

@@ -3,7 +3,7 @@
 use crate::fasta::UNKNOWN;
 use serde::{Deserialize, Serialize};
 
-/// The most that one base or one step of a gap may earn or cost.
+/// Bound on the gain or cost of one base or one step of a gap.
 ///
 /// It keeps every cell of a matrix with a million rows within `i32`, and lets the kernel use lanes
 /// of 16 bits for most blocks.
@@ -43,7 +43,7 @@ impl Default for Scoring {
 pub struct ScoringError(Scoring);
 
 impl Scoring {
-    /// Refuses what would not make a local alignment, or would overflow.
+    /// Refuses a scoring that makes no local alignment, or could overflow.
     pub fn checked(self) -> Result<Self, ScoringError> {
         let costs = 1..=COST_MAX;
         let fits = costs.contains(&self.matching)

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which strand of the query is aligned.
+/// A strand of the query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strand {

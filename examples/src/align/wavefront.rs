@@ -1,18 +1,20 @@
-//! Who computes which block of the matrix, in what order, and whose edges it needs.
+//! The owner of each block of the matrix, the order of its blocks, and the owners of the edges that
+//! it needs.
 //!
 //! A block needs the last row of the block above and the last column of the block to its left. So
-//! the blocks of one anti-diagonal are independent of each other, and the computation advances
-//! over the matrix as a wave. Block (r, c) belongs to worker `(c + 2 r) mod workers`: going down an
-//! anti-diagonal the owner goes up by one, so that each worker has its even part of every
-//! anti-diagonal. Its columns always come from the worker before it, its rows from the one before
-//! that; all workers together form a ring in which neighbours talk all the time.
+//! the blocks of one anti-diagonal are independent of each other, and the computation advances over
+//! the matrix as a wave. Block (r, c) belongs to worker `(c + 2 r) mod workers`: from one block of
+//! an anti-diagonal to the next one below, the owner's number grows by one, so each worker has an
+//! even part of every anti-diagonal. A worker's columns always come from the worker before it, its
+//! rows from the worker before that one. All workers together form a ring in which neighbours
+//! exchange messages all the time.
 //!
-//! Every worker goes through its blocks by anti-diagonal, and by row within one. The edges that one
-//! worker sends to another therefore come in the order in which they are needed, and neither tags
-//! nor a reorder buffer are necessary: one queue for rows and one for columns do.
+//! Every worker computes its blocks by anti-diagonal, and by row within an anti-diagonal. So the
+//! edges that one worker sends to another come in the order in which they are needed. Neither tags
+//! nor a reorder buffer are necessary: one queue for rows and one for columns suffice.
 //!
-//! This module is the parallel program without its messages. [`Share`] is what one worker does;
-//! the serial program is one worker that has no neighbour but itself.
+//! This module is the parallel program without its messages. [`Share`] is the work of one worker.
+//! The serial program is one worker whose only neighbour is itself.
 
 use super::{
     grid::{Block, Grid},
@@ -22,30 +24,30 @@ use super::{
 };
 use std::collections::VecDeque;
 
-/// The worker that owns a place.
+/// The worker that owns the block at a place.
 pub fn owner((row, column): (usize, usize), workers: usize) -> usize {
     (column + 2 * row) % workers
 }
 
-/// Where an edge of a block comes from.
+/// The origin of an edge of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// It is the border of the matrix.
+    /// The edge is the border of the matrix.
     Border,
-    /// The worker itself has computed it.
+    /// The worker itself has computed the edge.
     Own,
-    /// This worker sends it.
+    /// This worker sends the edge.
     Worker(usize),
 }
 
-/// The next block of a share, and the edges without which it cannot be computed.
+/// The next block of a share, and the edges that it needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
     /// The block to compute.
     pub block: Block,
-    /// Where the row above it comes from.
+    /// The origin of the row above the block.
     pub top: Source,
-    /// Where the column to its left comes from.
+    /// The origin of the column to the left of the block.
     pub left: Source,
 }
 
@@ -77,7 +79,7 @@ impl<'a> Share<'a> {
     /// The part of worker number `worker` of `workers` in the matrix of one strand.
     ///
     /// # Panics
-    /// If the sequences do not have the grid's size, or `worker` is none of `workers`.
+    /// If the sequences do not have the grid's size, or `worker` is not below `workers`.
     pub fn new(job: &'a Job, strand: Strand, (worker, workers): (usize, usize)) -> Self {
         let (query, target, grid) = (job.query(strand), &job.target[..], job.setup.grid);
         assert_eq!((query.len(), target.len()), (grid.rows, grid.columns));
@@ -98,7 +100,7 @@ impl<'a> Share<'a> {
         }
     }
 
-    /// The next block; `None` when the share is done.
+    /// The next block; `None` at the end of the share.
     pub fn next_task(&mut self) -> Option<Task> {
         let place = self.places.next()?;
         let source = |neighbour: Option<(usize, usize)>| match neighbour {
@@ -116,8 +118,8 @@ impl<'a> Share<'a> {
         })
     }
 
-    /// Computes a block. `top` and `left` are the edges of which [`Task`] says that another worker
-    /// sends them, and `None` otherwise.
+    /// Computes a block. `top` and `left` are the edges that another worker sends, according to
+    /// [`Task`], and `None` otherwise.
     ///
     /// # Panics
     /// If an edge is missing or not of the block's size.

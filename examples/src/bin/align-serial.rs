@@ -1,5 +1,5 @@
-//! Aligns two genomes in one process: the serial twin of `align`, with the same kernel, the same
-//! blocks and the same report. It is a worker that has no neighbour but itself.
+//! Aligns two genomes in one process: the serial counterpart of `align`, with the same kernel, the
+//! same blocks and the same report. The process is one worker whose only neighbour is itself.
 
 use anyhow::Result;
 use clap::Parser;

@@ -1,9 +1,9 @@
-//! Looks for the longest Collatz chain that begins below a number, with tasks that can go on on hosts
-//! of any architecture: each gives its state itself.
+//! Looks for the longest Collatz chain that begins below a number, with portable tasks, which can
+//! be restarted on hosts of any architecture.
 //!
-//! Run it with `vm run collatz`; save it with `vm checkpoint`, or stop it with `vm stop --checkpoint`
-//! and bring it back with `vm restart`, where the hosts may be other ones. The master gives out pieces;
-//! a worker may be saved before it has received one, or within it.
+//! Run it with `vm run collatz`. Make a checkpoint with `vm checkpoint`, or stop it with `vm stop
+//! --checkpoint` and restart it with `vm restart`, even on other hosts. The master gives out
+//! pieces. A worker may be saved before it has received a piece, or within one.
 
 use anyhow::Result;
 use clap::Parser;
@@ -13,9 +13,9 @@ use vmlib::{ANY, Spawn, Task, Tid};
 
 const PIECE: i32 = 1;
 const RESULT: i32 = 2;
-/// Pieces that each worker is given at first: so none waits for the master.
+/// Pieces that each worker gets at first, so that no worker waits for the master.
 const AHEAD: u32 = 2;
-/// Numbers from one safe point to the next: less than a millisecond.
+/// Numbers between two safe points: less than a millisecond of work.
 const BETWEEN: u64 = 4_096;
 
 /// Find the longest Collatz chain below a number, with portable tasks
@@ -64,7 +64,7 @@ struct Master {
 /// The state of a worker at a safe point.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Worker {
-    /// The rest of its piece; none: it has received none.
+    /// The rest of its piece; none before the first piece.
     piece: Option<(u64, u64)>,
     longest: Chain,
 }
@@ -104,7 +104,7 @@ fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Gives a worker its next piece, or lets it end.
+/// Gives a worker its next piece, or ends it.
 fn give(vm: &Task, arguments: &Arguments, state: &mut Master, worker: Tid) -> Result<()> {
     let bound = |piece: u64| 1 + (arguments.below - 1) * piece / arguments.pieces;
     let piece =
@@ -136,7 +136,8 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
     }
 }
 
-/// The chain of a number: halved if it is even, else three times it and one, until it is 1.
+/// The chain of a number: an even number is halved, an odd one becomes three times itself plus one,
+/// until it is 1.
 fn chain(first: u64) -> Chain {
     let (mut number, mut steps) = (first, 0);
     while number != 1 {

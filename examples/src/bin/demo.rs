@@ -1,10 +1,10 @@
 //! `cargo demo`: a machine of three daemons on this computer aligns two genomes, while its workers
 //! move from host to host.
 //!
-//! It builds what it needs, starts the daemons, runs `align` as a person would, with the console,
-//! moves a worker after the other, with the console too, and stops the machine. Its options are
-//! those of `align`, and `--stay`. It leaves nothing behind, whether it ends well, fails, or is
-//! interrupted.
+//! The program builds what it needs, starts the daemons, runs `align` with the console, as a person
+//! would, moves one worker after the other, also with the console, and stops the machine. Its
+//! options are those of `align`, and `--stay`. It leaves no process and no file behind, whether it
+//! succeeds, fails, or is interrupted.
 
 use anyhow::{Context, Result};
 use clap::Parser;
@@ -36,7 +36,7 @@ struct Arguments {
     /// Leave the workers where they are
     #[arg(long)]
     stay: bool,
-    // Parsed here so that a mistake is told before anything is built; passed on as they came.
+    // Parsed here so that a mistake is reported before the build; passed on unchanged.
     #[command(flatten)]
     _options: Options,
 }
@@ -51,7 +51,7 @@ fn main() -> Result<ExitCode> {
     run.args(["run", "align", "--workers", &NAMES.len().to_string()]);
     run.args(env::args_os().skip(1).filter(|word| word != STAY));
     let code = thread::scope(|scope| {
-        // Its end ends the other thread.
+        // The drop of the sender ends the other thread.
         let (_running, ended) = channel::<()>();
         if !arguments.stay {
             scope.spawn(|| move_workers(&cluster, ended));
@@ -67,9 +67,9 @@ fn main() -> Result<ExitCode> {
 fn move_workers(cluster: &Cluster, ended: Receiver<()>) {
     let mut turn = 0;
     while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-        // The last worker may end in between: then there is nothing to say.
+        // The last worker may have ended meanwhile: then there is nothing to show.
         if let Ok(Some(told)) = move_one(cluster, turn) {
-            // The progress bar of the run stands in this line.
+            // The line may show the progress bar of the run.
             let clear = std::io::stderr().is_terminal();
             eprint!("{}{told}", if clear { "\r\x1b[K" } else { "" });
             turn += 1;
@@ -77,7 +77,7 @@ fn move_workers(cluster: &Cluster, ended: Receiver<()>) {
     }
 }
 
-/// Moves one of the workers to whatever host the machine chooses; what the console says of it.
+/// Moves one of the workers to a host that the machine chooses. Returns the console's output.
 fn move_one(cluster: &Cluster, turn: usize) -> Result<Option<String>> {
     let ask = |words: &[&str]| -> Result<String> {
         let mut console = cluster.console();

@@ -1,9 +1,9 @@
 //! Lets heat spread over a plate, on all hosts of the machine, and paints it.
 //!
-//! Run it with `vm run heat`. Each worker computes some rows of the plate
-//! ([`vm_examples::heat`]). In every step it sends its first and its last row to its neighbours, and
-//! awaits theirs; now and then all tell the master how much still changes, and it tells them to go on
-//! or to stop.
+//! Run it with `vm run heat`. Each worker computes some rows of the plate ([`vm_examples::heat`]).
+//! In every step it sends its first and its last row to its neighbours, and receives theirs. After
+//! a number of steps all workers report their largest change to the master, which tells them to
+//! continue or to stop.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -17,15 +17,15 @@ use vm_examples::{
 };
 use vmlib::{Task, Tid};
 
-/// To a worker: what is to be done.
+/// To a worker: its order.
 const ORDER: i32 = 1;
 /// From the neighbour above: its last row.
 const ABOVE: i32 = 2;
 /// From the neighbour below: its first row.
 const BELOW: i32 = 3;
-/// To the master: how much has changed.
+/// To the master: the largest change of a cell.
 const CHANGE: i32 = 4;
-/// To the workers: whether to go on.
+/// To the workers: whether to continue.
 const GO_ON: i32 = 5;
 /// To the master: the fingerprint of the worker's rows.
 const PRINT: i32 = 6;
@@ -141,7 +141,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Tells the workers when to stop. Returns the steps, and the change in the last one.
+/// Tells the workers when to stop. Returns the number of steps, and the change in the last one.
 fn follow(vm: &Task, arguments: &Arguments, workers: &[Tid]) -> Result<(u64, f64)> {
     let style = ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] step {pos}, {msg}")?;
     let bar = ProgressBar::new(arguments.steps).with_style(style.progress_chars("=> "));

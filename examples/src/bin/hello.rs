@@ -1,4 +1,4 @@
-//! The first program: a master greets its workers, and each answers from where it runs.
+//! The first program: a master greets its workers, and each replies with the name of its host.
 //!
 //! Run it with `vm run hello`.
 

@@ -1,8 +1,9 @@
 //! Multiplies two matrices on all hosts of the machine.
 //!
 //! Run it with `vm run matmul`. Each worker has some rows of the left factor and of the product
-//! ([`vm_examples::matrix`]). The rows of the right factor go around in a ring: each worker works
-//! with what it has, sends it on, and takes what comes. In the end each verifies its rows.
+//! ([`vm_examples::matrix`]). The rows of the right factor are passed around a ring: each worker
+//! uses the rows that it has, sends them on, and receives the next ones. At the end each worker
+//! verifies its rows of the product.
 
 use anyhow::{Result, ensure};
 use clap::Parser;
@@ -16,15 +17,15 @@ use vm_examples::{
 };
 use vmlib::{Task, Tid};
 
-/// To a worker: what is to be done.
+/// To a worker: its order.
 const ORDER: i32 = 1;
 /// Around the ring: rows of the right factor.
 const ROWS: i32 = 2;
-/// Around the ring: what these rows make of the vector.
+/// Around the ring: the product of these rows and the vector.
 const TIMES: i32 = 3;
 /// To the master: one turn is done.
 const TURN: i32 = 4;
-/// To the master: the sum of the worker's rows of the product, which are verified.
+/// To the master: the sum of the worker's verified rows of the product.
 const SUM: i32 = 5;
 
 /// Multiply two matrices on all hosts of the machine
@@ -143,8 +144,8 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
     Ok(())
 }
 
-/// Sends rows of the right factor to the worker before this one, and takes those of the next one.
-/// A message may have to wait until the other end takes it, so every second worker takes first.
+/// Sends rows of the right factor to the worker before this one, and receives those of the next
+/// worker. A send may block until the other end receives, so every second worker receives first.
 fn pass_on(
     vm: &Task,
     ring: &[Tid],

@@ -1,8 +1,8 @@
-//! Sends a message around a ring of tasks, and tells how long a step takes.
+//! Sends a message around a ring of tasks, and measures the time of a step.
 //!
 //! Run it with `vm run ring`. Each task adds one to every number of the message and sends it on to
-//! the next of its siblings, the last one to the first. After the last round the first checks that
-//! nobody was left out, and tells the master.
+//! the next of its siblings, the last task to the first. After the last round the first task checks
+//! that no task was left out, and reports that to the master.
 
 use anyhow::{Result, ensure};
 use clap::Parser;

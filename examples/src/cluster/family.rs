@@ -1,10 +1,10 @@
-//! The processes that a process has started, and those that they have.
+//! The descendants of a process.
 
 use anyhow::Result;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use std::{collections::BTreeMap, fs};
 
-/// All that descend from a process and live.
+/// All living descendants of a process.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
@@ -26,16 +26,16 @@ pub fn of(ancestor: u32) -> Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Whether a process has ended. One that has become this process's own is waited for.
+/// Whether a process has ended. A child of this process is waited for.
 pub fn has_ended(pid: u32) -> bool {
     if let Some(pid) = Pid::from_raw(pid as i32) {
-        // Most are children of others.
+        // Most of the processes are not children of this one.
         let _ = waitpid(Some(pid), WaitOptions::NOHANG);
     }
     parent(pid).is_none()
 }
 
-/// What is running, or what has run when it ends as an argument list; for people.
+/// The command line of a process; empty once it has ended. For people.
 pub fn command(pid: u32) -> String {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0);
@@ -43,10 +43,10 @@ pub fn command(pid: u32) -> String {
     words.join(" ").trim_end().to_owned()
 }
 
-/// The parent of a process that lives.
+/// The parent of a living process.
 fn parent(pid: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before may hold anything, brackets too.
+    // The name before may contain any characters, brackets too.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;

@@ -6,7 +6,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Whether this program was told to end.
+/// Whether this program was told to end by a signal.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
@@ -14,7 +14,7 @@ impl Interrupt {
     /// From now on SIGINT, SIGTERM and SIGHUP only set the flag.
     ///
     /// # Errors
-    /// When they were caught before.
+    /// When a handler for them exists already.
     pub fn catch() -> Result<Self> {
         let interrupt = Interrupt::default();
         let flag = Arc::clone(&interrupt.0);
@@ -22,7 +22,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether one of them came.
+    /// Whether one of the signals has come.
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! One host: its daemon, as a child of this process, and what it leaves.
+//! One host: its daemon, as a child of this process, and its files.
 
 use super::{
     family,
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the processes of a host may outlive its daemon.
+/// Bound on the time for which the processes of a host may outlive its daemon.
 const LINGER: Duration = Duration::from_secs(5);
 
 /// A host: its daemon, and its folder.
@@ -25,12 +25,12 @@ pub(super) struct Node {
     pub dir: PathBuf,
     /// None while the host is lost.
     process: Option<Child>,
-    /// The daemon was in the machine since it was started.
+    /// Whether the daemon was in the machine since it was started.
     came: bool,
 }
 
 impl Node {
-    /// A host whose daemon is to be started.
+    /// A host whose daemon is not started yet.
     pub fn new(name: &str, dir: PathBuf) -> Self {
         Node {
             name: name.to_owned(),
@@ -40,7 +40,7 @@ impl Node {
         }
     }
 
-    /// Starts the daemon; the command says all but which host it is.
+    /// Starts the daemon. The command has all arguments except those of this host.
     pub fn start(&mut self, mut command: Command) -> Result<()> {
         // The address file of an earlier daemon says nothing about this daemon.
         match fs::remove_file(self.address_file()) {
@@ -63,19 +63,19 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the daemon is in the machine: it writes its address then.
+    /// Whether the daemon is in the machine: the daemon writes its address then.
     pub fn has_come(&mut self) -> Result<bool> {
         self.look_after()?;
         self.came |= fs::read_to_string(self.address_file()).is_ok_and(|text| text.ends_with('\n'));
         Ok(self.came)
     }
 
-    /// Whether it was in the machine when that was asked last, and is not lost.
+    /// Whether the daemon was in the machine at the last check, and is not lost.
     pub fn is_there(&self) -> bool {
         self.process.is_some() && self.came
     }
 
-    /// Where it can be joined.
+    /// The address at which the daemon can be joined.
     pub fn address(&self) -> Result<String> {
         Ok(fs::read_to_string(self.address_file())?.trim().to_owned())
     }
@@ -108,7 +108,7 @@ impl Node {
         Ok(())
     }
 
-    /// Kills the daemon; the moment before. Its processes are gone then.
+    /// Kills the daemon and waits for the end of its processes. Returns the moment before the kill.
     pub fn lose(&mut self) -> Result<Instant> {
         let process = self.process.take();
         let mut process = process.with_context(|| format!("{} is lost already", self.name))?;
@@ -127,12 +127,12 @@ impl Node {
         Ok(begin)
     }
 
-    /// Has the daemon leave.
+    /// Tells the daemon to leave.
     pub fn terminate(&mut self) {
         if let Some(process) = &mut self.process
             && matches!(process.try_wait(), Ok(None))
         {
-            // It fails for one that has ended just now, which needs no signal.
+            // The signal fails only for a process that has just ended, which needs no signal.
             let _ = kill_process(Pid::from_child(process), Signal::TERM);
         }
     }
@@ -154,7 +154,7 @@ impl Node {
     /// Ends the daemon at once.
     pub fn kill(&mut self) {
         if let Some(process) = &mut self.process {
-            // Both fail only if it has ended and been waited for.
+            // Both calls fail only if the process has ended and was waited for.
             let _ = process.kill();
             let _ = process.wait();
         }

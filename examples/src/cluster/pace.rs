@@ -1,8 +1,8 @@
-//! How long a cluster waits for its daemons, and how often it looks.
+//! Time limits and intervals of a cluster.
 
 use std::time::Duration;
 
-/// The longest that a daemon takes to start, or to end.
+/// Bound on the time that a daemon takes to start, or to end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-/// The pace of looking whether something has happened that sends no event.
+/// Interval between checks for a change that sends no event.
 pub(super) const LOOK: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! The programs of this workspace, built if need be, and found by what cargo says of the build.
+//! The programs of this workspace, built if necessary. The output of cargo gives their paths.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -21,8 +21,8 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Builds them with the profile of the running program. Cargo says on standard error what it
-    /// builds: on a fresh computer that takes minutes.
+    /// Builds the programs with the profile of the running program. Cargo shows its progress on
+    /// standard error: on a fresh computer the build takes minutes.
     ///
     /// # Errors
     /// When the build fails; cargo has said why.
@@ -33,23 +33,23 @@ impl Programs {
         Ok(Programs { binaries, folder })
     }
 
-    /// The program of that name.
+    /// The path of the program `name`.
     ///
     /// # Errors
-    /// When the workspace has none.
+    /// When the workspace has no such program.
     pub fn binary(&self, name: &str) -> Result<&Path> {
         let path = self.binaries.get(name);
         Ok(path.with_context(|| format!("cargo has built no {name}"))?)
     }
 
-    /// Where all of them are.
+    /// The folder of the programs.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 }
 
-/// Cargo, without the variables that the cargo which runs this program has set. Build scripts look at
-/// some of them: their crates would be built anew each time, with all that use them.
+/// Cargo, without the variables that the cargo which runs this program has set. Build scripts read
+/// some of them: their crates, and all crates that use these, would be built anew each time.
 pub fn cargo() -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let of_package = |name: &str| {
@@ -63,7 +63,7 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Runs a build whose messages are JSON; returns the programs that it has built, by name.
+/// Runs a build whose messages are JSON. Returns the programs that it has built, by name.
 ///
 /// # Errors
 /// When cargo cannot be run, or the build fails; cargo has said why on standard error.

@@ -8,7 +8,7 @@ pub(super) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both fail only if it has ended and been waited for, as it should.
+        // Both calls fail only if the child has ended and was waited for, as it should.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,4 +1,4 @@
-//! A console whose lines are awaited.
+//! A console whose output is read line by line.
 
 use super::{interrupt::Interrupt, running::Running};
 use anyhow::{Context, Result, bail, ensure};
@@ -11,12 +11,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many of the last lines are in an error.
+/// Number of the last lines that an error shows.
 const SHOWN: usize = 12;
-/// The pace of looking whether the program was told to end.
+/// Interval at which the interrupt is checked.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// A console that runs, and ends with this value; what runs at it gets SIGHUP then.
+/// A running console, which ends when this value is dropped. Its master gets SIGHUP then.
 #[derive(Debug)]
 pub struct Watched {
     process: Running,
@@ -26,10 +26,11 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts it. It has no standard input; its lines, also those of its standard error, are read.
+    /// Starts the console. It has no standard input. The lines of its standard output and error are
+    /// read.
     ///
     /// # Errors
-    /// When it cannot be run.
+    /// When the console cannot be run.
     pub fn start(mut console: Command, interrupt: &Interrupt) -> Result<Self> {
         console.stdin(Stdio::null());
         console.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -47,10 +48,11 @@ impl Watched {
         })
     }
 
-    /// Waits for a line that holds this; when it came, and the line.
+    /// Waits for a line that contains `text`. Returns the moment at which it came, and the line.
     ///
     /// # Errors
-    /// When the console ends before, or it does not come in time; what came last is in the error.
+    /// When the console ends before, or the line does not come in time; the error has the last
+    /// lines.
     pub fn line(&mut self, text: &str, patience: Duration) -> Result<(Instant, String)> {
         let begin = Instant::now();
         loop {
@@ -62,10 +64,10 @@ impl Watched {
         }
     }
 
-    /// Waits until it ends; how it did.
+    /// Waits until the console ends. Returns its exit status and its last lines.
     ///
     /// # Errors
-    /// When it does not end in time.
+    /// When the console does not end in time.
     pub fn end(mut self, patience: Duration) -> Result<(ExitStatus, String)> {
         let begin = Instant::now();
         while self
@@ -75,7 +77,7 @@ impl Watched {
         Ok((self.process.0.wait()?, self.shown()))
     }
 
-    /// The next line, or that there is none any more.
+    /// The next line; none at the end of the output.
     fn next(&mut self, text: &str, patience: Duration) -> Result<Option<(Instant, String)>> {
         let begin = Instant::now();
         loop {
@@ -106,7 +108,7 @@ impl Watched {
     }
 }
 
-/// Sends lines on, with the moment when they came, until there are no more or nobody wants them.
+/// Sends each line with the moment at which it came, until there are no more lines or no receiver.
 fn read(from: impl Read + Send + 'static, to: Sender<(Instant, String)>) {
     thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
@@ -121,7 +123,7 @@ fn read(from: impl Read + Send + 'static, to: Sender<(Instant, String)>) {
 mod tests {
     use super::*;
 
-    /// More than a shell takes.
+    /// Longer than a shell takes.
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn shell(text: &str) -> Watched {

@@ -1,5 +1,5 @@
-//! The whole plate, computed by one process in as little time as it takes: what many hosts have computed
-//! is compared to it.
+//! Computes the whole plate in one process, as fast as possible, to compare the result of many
+//! hosts with it.
 
 use super::Strip;
 use crate::workers::share;
@@ -8,11 +8,12 @@ use std::{
     thread,
 };
 
-/// Steps that a thread takes before it looks at its neighbours: so many rows in two versions stay in
-/// the cache of a processor.
+/// Steps that a thread takes before it exchanges rows with its neighbours: two versions of this
+/// number of rows stay in the cache of a processor.
 pub const DEEP: usize = 16;
 
-/// The rows of one thread, and of its neighbours those that it computes too, to be right for longer.
+/// The rows of one thread, and the rows of its neighbours that it also computes, so that its own
+/// rows stay right for several steps.
 struct Share {
     strip: Strip,
     own: std::ops::Range<usize>,
@@ -20,11 +21,12 @@ struct Share {
     below: Option<Ways>,
 }
 
-/// To a neighbour, and from it: the rows next to the border.
+/// The channels to and from a neighbour, for the rows next to the border.
 type Ways = (Sender<Vec<f64>>, Receiver<Vec<f64>>);
 
-/// The fingerprint of a plate after so many steps, computed by so many threads. `goes_on` is told now and
-/// then how many steps are done, and says whether it goes on; none if it does not.
+/// The fingerprint of a plate after `steps` steps, computed by a number of threads. `goes_on` is
+/// called from time to time with the number of finished steps, and returns whether to continue.
+/// `None` if the computation was ended.
 pub fn whole(
     width: usize,
     steps: u64,
@@ -64,7 +66,7 @@ impl Share {
         }
     }
 
-    /// None if a neighbour has ended.
+    /// Computes the share. `None` if a neighbour has ended.
     fn compute(mut self, steps: u64, mut goes_on: impl FnMut(u64) -> bool) -> Option<u64> {
         let mut done = 0;
         while done < steps {

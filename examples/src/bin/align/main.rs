@@ -1,9 +1,9 @@
 //! Aligns two genomes on all hosts of the machine.
 //!
-//! Run it with `vm run align`. The master reads the genomes, starts a worker per core, gives each
-//! the whole problem, and afterwards puts the results together ([`master`]). The workers share the
-//! matrix by [`vm_examples::align::wavefront`] and send each other the edges of their blocks
-//! ([`worker`]). `align-serial` does the same in one process and finds the same alignments.
+//! Run it with `vm run align`. The master reads the genomes, starts a worker for each core, gives
+//! each the whole problem, and combines the results ([`master`]). The workers share the matrix by
+//! [`vm_examples::align::wavefront`] and send each other the edges of their blocks ([`worker`]).
+//! `align-serial` does the same in one process and finds the same alignments.
 
 mod master;
 mod messages;

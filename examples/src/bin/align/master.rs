@@ -1,6 +1,6 @@
-//! The master: starts the workers, shows how far they are, and puts together what they found.
+//! The master: starts the workers, shows their progress, and combines their results.
 //!
-//! When a worker ends before it has sent its outcome the run has failed. The master then ends with
+//! If a worker ends before it has sent its outcome, the run has failed. The master then ends with
 //! an error, and the machine ends the other workers.
 
 use crate::messages::{ORDER, OUTCOME, Order, Outcome, PROGRESS, QUERY, TARGET};
@@ -73,7 +73,7 @@ fn gather(vm: &Task, job: &Job, workers: &[Tid]) -> Result<Vec<Outcome>> {
         .collect())
 }
 
-/// All candidates, and what each worker has done.
+/// All candidates, and the work of each worker.
 fn sort_out(
     hosts: &[Host],
     workers: &[Tid],

@@ -27,7 +27,7 @@ pub const OUTCOME: i32 = 7;
 /// The job, and all workers that share it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Order {
-    /// The job; the sequences come after it.
+    /// The job without its sequences, which follow as messages of their own.
     pub setup: Setup,
     /// All workers, by number.
     pub workers: Vec<Tid>,
@@ -53,7 +53,7 @@ pub fn row_to_numbers(edge: &RowEdge) -> Vec<i32> {
     [&edge.h[..], &edge.f[..]].concat()
 }
 
-/// The row edge of a block of so many columns.
+/// The row edge of a block with `columns` columns.
 pub fn row_from(message: &Message, columns: usize) -> Result<RowEdge> {
     let numbers = message.slice::<i32>()?;
     ensure!(
@@ -74,7 +74,7 @@ pub fn column_to_numbers(edge: &ColumnEdge) -> Vec<i32> {
     [&edge.h[..], &edge.e[..]].concat()
 }
 
-/// The column edge of a block of so many rows.
+/// The column edge of a block with `rows` rows.
 pub fn column_from(message: &Message, rows: usize) -> Result<ColumnEdge> {
     let numbers = message.slice::<i32>()?;
     ensure!(

@@ -1,4 +1,4 @@
-//! One worker: a share of the wavefront whose edges come and go as messages.
+//! One worker: a share of the wavefront whose edges are received and sent as messages.
 
 use crate::messages::{
     COLUMN, ORDER, OUTCOME, Order, Outcome, PROGRESS, QUERY, ROW, TARGET, column_from,
@@ -13,10 +13,10 @@ use vm_examples::align::{
 };
 use vmlib::{Task, Tid};
 
-/// How often the master is told how far the worker is, at most.
+/// Least time between two reports of progress to the master.
 const PROGRESS_PACE: Duration = Duration::from_millis(100);
 
-/// Computes the share of this worker and sends what it found to the master.
+/// Computes the share of this worker, and sends the results to the master.
 pub fn run(vm: &Task, master: Tid) -> Result<()> {
     let Order { setup, workers } = vm.recv(master, ORDER)?.value()?;
     let query = vm.recv(master, QUERY)?.bytes().to_vec();

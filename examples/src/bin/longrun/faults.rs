@@ -1,9 +1,10 @@
-//! Hosts that are lost and come back, as a [`Schedule`] says.
+//! Hosts that are lost and return, as a [`Schedule`] says.
 //!
-//! A host is lost as if it were switched off: its daemon is killed, and whatever ran there has ended
-//! then. After a while a new daemon of that name joins the machine, as a host that was switched on
-//! again. A loss waits while the machine could not bear it (`docs/failure-model.md`, "How many hosts
-//! may die"): while as many hosts are away as may be, or while the voters change.
+//! A host is lost as if it were switched off: its daemon is killed, and all its processes have
+//! ended by then. After a while a new daemon of the same name joins the machine, like a host that
+//! was switched on again. A loss is put off while the machine would not survive it
+//! (`docs/failure-model.md`, "How many hosts may die"): while the greatest allowed number of hosts
+//! is away, or while the voters change.
 
 use crate::schedule::{Schedule, Strike};
 use anyhow::{Context, Result};
@@ -12,15 +13,15 @@ use serde_json::Value;
 use std::time::{Duration, Instant};
 use vm_examples::cluster::{Cluster, Interrupt, Programs};
 
-/// The hosts of the machine, as many of them as it has.
+/// Names of the hosts of the machine, in order.
 pub const NAMES: [&str; 9] = [
     "nodeA", "nodeB", "nodeC", "nodeD", "nodeE", "nodeF", "nodeG", "nodeH", "nodeI",
 ];
-/// How often a daemon is started again that does not get into the machine, because the one through
-/// which it joins is lost, too.
+/// How often a daemon that cannot join is started again: the daemon through which it joins may be
+/// lost, too.
 const TRIALS: u32 = 5;
-/// How long a loss waits until the machine is asked again whether it bears one. Each time a console
-/// is started for it.
+/// How long a loss that was put off waits until the state of the machine is requested again. Each
+/// request starts a console.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A host that was lost. Times are seconds since the first loss was possible.
@@ -28,28 +29,28 @@ const PATIENCE: Duration = Duration::from_millis(500);
 pub struct Loss {
     /// When the host was lost.
     pub at_s: f64,
-    /// For so long it had waited, as the machine could not have borne it.
+    /// The time for which the loss was put off, because the machine would not have survived it.
     pub waited_s: f64,
     /// The name of the host that was lost.
     pub host: String,
-    /// It led the others.
+    /// Whether the host led the machine.
     pub leader: bool,
-    /// So many tasks ended with it.
+    /// Number of tasks that ended with the host.
     pub tasks: u64,
-    /// When it was back in the machine.
+    /// Time at which the host was in the machine again.
     pub back_s: Option<f64>,
-    /// Until all tasks ran again, if the application went back because of this one.
+    /// Time from the loss until all tasks ran again, if the application recovered from this loss.
     pub outage_s: Option<f64>,
 }
 
-/// A host that is not there.
+/// A host that is away.
 #[derive(Debug)]
 struct Away {
     host: usize,
-    /// Its number among the losses.
+    /// Its index in the list of losses.
     loss: usize,
     since: Instant,
-    /// How often its daemon was started since.
+    /// How often its daemon was started since the loss.
     trials: u32,
 }
 
@@ -59,7 +60,7 @@ pub struct Faults<'a> {
     interrupt: &'a Interrupt,
     schedule: Schedule,
     next: Option<Strike>,
-    /// Losses that are still to come, at most.
+    /// Bound on the losses that are still to come.
     left: u32,
     hosts: usize,
     back: Duration,
@@ -70,7 +71,8 @@ pub struct Faults<'a> {
 }
 
 impl<'a> Faults<'a> {
-    /// From now on, `most` losses of these hosts. Each is away for `back` at least.
+    /// Begins a sequence of at most `most` losses of these hosts. Each host is away for at least
+    /// `back`.
     pub fn new(
         programs: &'a Programs,
         interrupt: &'a Interrupt,
@@ -95,10 +97,10 @@ impl<'a> Faults<'a> {
         }
     }
 
-    /// Does what is due.
+    /// Carries out losses and returns that are due.
     ///
     /// # Errors
-    /// When a host does not come back, or does not go.
+    /// When a host does not return, or does not end.
     pub fn turn(&mut self, cluster: &mut Cluster) -> Result<()> {
         self.bring_back(cluster)?;
         let Some(strike) = self.next.filter(|_| self.left > 0) else {
@@ -112,22 +114,23 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    /// Ends the losses; hosts that are lost still return.
+    /// Ends the losses. Hosts that are away still return.
     pub fn end(&mut self) {
         self.left = 0;
     }
 
-    /// How many hosts are away.
+    /// Number of hosts that are away.
     pub fn away(&self) -> usize {
         self.away.len()
     }
 
-    /// All that were lost.
+    /// All losses so far.
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
 
-    /// All tasks run again after the loss of a host; the seconds since that.
+    /// Records that all tasks run again after the loss of a host. Returns the seconds since the
+    /// loss.
     pub fn over(&mut self, host: &str) -> Option<f64> {
         let now = self.begin.elapsed().as_secs_f64();
         let mut losses = self.losses.iter_mut().rev();
@@ -203,12 +206,12 @@ impl<'a> Faults<'a> {
     }
 }
 
-/// So many hosts may be away at once.
+/// Bound on the hosts that may be away at the same time.
 fn away_max(hosts: usize) -> usize {
     if hosts < 5 { 1 } else { 2 }
 }
 
-/// Whether the machine, as a console shows it, goes on without these hosts: most of those who vote are
+/// Whether the machine, as a console shows it, survives without these hosts: most of its voters are
 /// left.
 fn bears(conf: &Value, gone: &[&str]) -> bool {
     let rows = conf["hosts"].as_array().into_iter().flatten();
@@ -241,7 +244,7 @@ mod tests {
         let rows = five["hosts"].as_array_mut().expect("hosts");
         rows.push(host("e", "voter"));
         assert!(bears(&five, &["a", "e"]) && !bears(&five, &["a", "b", "c"]));
-        // A further host leaves.
+        // Another host is leaving.
         five["hosts"][2]["state"] = "leaving".into();
         assert!(!bears(&five, &["a", "e"]));
     }

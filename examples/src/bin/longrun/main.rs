@@ -1,12 +1,13 @@
-//! `cargo longrun`: a computation that takes minutes, on hosts that are lost and come back at random.
+//! `cargo longrun`: a computation that takes minutes, on hosts that are lost and return at random.
 //!
-//! It builds what it needs, starts a machine of some daemons on this computer, which share a store,
-//! and has it compute a plate of the example heat that is large enough to take the time that was asked
-//! for. With the first checkpoint the faults begin ([`faults`]): any host may be lost, that of the
-//! master and the leader too, so there is no console that would be lost with its host, and what
-//! happens is read in the daemons' logs ([`news`]). When the result is there, and all hosts are, it stops
-//! the machine in order, looks whether a process is left over, computes the plate in one process and
-//! compares: every bit of the result, and the time with a model ([`report`]).
+//! The program builds what it needs and starts a machine of some daemons on this computer, which
+//! share a store. The machine computes a plate of the example heat, large enough to take the
+//! requested time. The faults begin with the first checkpoint ([`faults`]): any host may be lost,
+//! even that of the master and the leader. A console would be lost with its host, so there is none,
+//! and the events are read from the daemons' logs ([`news`]). When the result has come and all
+//! hosts have returned, the program stops the machine in order and checks that no process is left
+//! over. It then computes the plate in one process and compares every bit of the result, and the
+//! time with a model ([`report`]).
 //!
 //! | module | is |
 //! |---|---|
@@ -41,9 +42,9 @@ use std::{
 };
 use vm_examples::cluster::{Cluster, Interrupt, Programs, family};
 
-/// How long processes may outlive the machine.
+/// Bound on the time for which processes may outlive the machine.
 const LINGER: Duration = Duration::from_secs(5);
-/// The pace of looking whether they have ended.
+/// Interval between looks at these processes.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Compute for minutes on hosts that are lost at random and come back, and compare the result and the time
@@ -111,7 +112,7 @@ fn hosts(text: &str) -> Result<usize, String> {
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     let interrupt = Interrupt::catch()?;
-    // Whatever a killed daemon leaves becomes this program's, and is found at the end.
+    // Orphans of a killed daemon become children of this program, and are found at the end.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let programs = Programs::build()?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
@@ -153,7 +154,8 @@ fn main() -> Result<ExitCode> {
     })
 }
 
-/// The plate, the seconds that it takes without faults, before and after, and what happened with them.
+/// The plate, the seconds that it takes without faults, before and after, and the events of the run
+/// with faults.
 fn compute(
     arguments: &Arguments,
     seed: u64,
@@ -211,7 +213,7 @@ fn compute(
     Ok((plate, [before_s, after_s], happened))
 }
 
-/// Processes that descend from this program after the machine has been stopped.
+/// Descendants of this program that are left after the machine was stopped.
 fn left_over() -> Result<Vec<String>> {
     let begin = Instant::now();
     loop {

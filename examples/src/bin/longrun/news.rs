@@ -1,4 +1,4 @@
-//! Lines that the daemons log about an application that no console watches.
+//! Reads the lines that the daemons log about an application without a console.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -9,30 +9,30 @@ use std::{
     time::Duration,
 };
 
-/// One thing that happened.
+/// An event of the application.
 #[derive(Debug, Clone, PartialEq)]
 pub enum News {
     /// A checkpoint was made.
     Checkpoint {
-        /// How long the slowest task stood still.
+        /// The freeze time of the slowest task.
         freeze: Duration,
-        /// From the wish to the commit.
+        /// Time from the request to the commit.
         total: Duration,
     },
-    /// One was not made, and why.
+    /// A checkpoint was not made, for this reason.
     NoCheckpoint(String),
     /// All tasks run again.
     Back {
         /// The host that was lost.
         host: String,
-        /// Since its loss was noticed.
+        /// Time since the loss was noticed.
         after: Duration,
-        /// Of the checkpoint, when that was begun.
+        /// Age of the checkpoint, from its request.
         age: Duration,
     },
     /// The application's result, as JSON.
     Result(Value),
-    /// It cannot be brought back, or says what it failed of.
+    /// The application cannot be restarted, or has failed with this error.
     Failed(String),
 }
 
@@ -41,7 +41,7 @@ pub enum News {
 struct Log {
     path: PathBuf,
     read: u64,
-    /// Of a line that is not whole yet.
+    /// The beginning of a line that is not whole yet.
     rest: Vec<u8>,
 }
 
@@ -50,7 +50,7 @@ struct Log {
 pub struct Logs(Vec<Log>);
 
 impl Logs {
-    /// From the beginning of these files.
+    /// Reads these files from their beginnings.
     pub fn new(paths: impl Iterator<Item = PathBuf>) -> Self {
         let log = |path| Log {
             path,
@@ -60,7 +60,7 @@ impl Logs {
         Logs(paths.map(log).collect())
     }
 
-    /// Lines of interest since the last call.
+    /// The events of the lines since the last call.
     ///
     /// # Errors
     /// When a log cannot be read.
@@ -76,7 +76,7 @@ impl Logs {
 }
 
 impl Log {
-    /// The whole lines that came.
+    /// The whole lines that were added to the file.
     fn text(&mut self) -> Result<String> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.read))?;

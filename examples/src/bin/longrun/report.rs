@@ -1,42 +1,42 @@
-//! The time of a run with faults, beside the time of a model.
+//! Compares the time of a run with faults with the time of a model.
 //!
-//! Without faults the plate takes *T*. Each checkpoint takes the time *C* for which tasks stand still.
-//! When a host is lost, the application runs again after the *outage*: until the loss is noticed, and
-//! all tasks stand on the hosts that are left. Then it does again what it had done since the last
-//! checkpoint: half of an interval on average, and half of the time *S* that a checkpoint takes from
-//! the wish to the commit; and that time once more, because only one that is whole counts. So
+//! Without faults the plate takes *T*. Each checkpoint takes the freeze time *C*. When a host is
+//! lost, the application runs again after the *outage*: the time until the loss is noticed, and all
+//! tasks are restored on the remaining hosts. Then it repeats the work since the last checkpoint:
+//! half of an interval on average, half of the time *S* that a checkpoint takes from the request to
+//! the commit, and the whole of *S* once more, because only a committed checkpoint counts. So
 //!
 //! ```text
 //! total = T + checkpoints * C + recoveries * (outage + interval / 2 + 3/2 S)
 //! ```
 //!
-//! where recoveries are the total time by the mean time *up* from one loss that struck the
-//! application to the next. *T*, *C*, *S* and the outage are means of what was measured in the same
-//! run; the interval is what was asked for.
+//! where recoveries are the total time divided by the mean time *up* from one loss that struck the
+//! application to the next. *T*, *C*, *S* and the outage are means of the measurements in the same
+//! run; the interval is the requested one.
 
 use crate::run::{Happened, Plate};
 use serde::Serialize;
 use vm_examples::align::report::table;
 
-/// So far the total time may be from what the model says. Part of the latter.
+/// Bound on the difference between the total time and the model's, as a part of the latter.
 const TOLERANCE: f64 = 0.15;
 
 /// The terms of the model. Seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Terms {
-    /// Without faults and checkpoints.
+    /// Time without faults and checkpoints.
     pub fault_free_s: f64,
-    /// From the end of a checkpoint to the next.
+    /// Time from the end of a checkpoint to the next.
     pub interval_s: f64,
-    /// How long tasks stand still for one.
+    /// Freeze time of a checkpoint.
     pub standstill_s: f64,
-    /// How long one takes.
+    /// Duration of a checkpoint, from the request to the commit.
     pub checkpoint_s: f64,
-    /// How many were made.
+    /// Number of checkpoints.
     pub checkpoints: usize,
-    /// From the loss of a host until all tasks run again.
+    /// Time from the loss of a host until all tasks run again.
     pub outage_s: f64,
-    /// How often that was.
+    /// Number of recoveries.
     pub recoveries: usize,
 }
 
@@ -61,7 +61,7 @@ impl Terms {
         self.interval_s / 2.0 + 1.5 * self.checkpoint_s
     }
 
-    /// How long the run is to take.
+    /// The time that the model predicts. Seconds.
     pub fn total_s(&self) -> f64 {
         let saving = self.checkpoints as f64 * self.standstill_s;
         let losses = self.recoveries as f64 * (self.outage_s + self.again_s());
@@ -69,7 +69,7 @@ impl Terms {
     }
 }
 
-/// All of a run.
+/// The report of a run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The seed, which repeats the losses.
@@ -79,7 +79,7 @@ pub struct Report {
     /// The size of the computation.
     #[serde(flatten)]
     pub plate: Plate,
-    /// Seconds without faults and checkpoints, as the computer was before and after.
+    /// Seconds without faults and checkpoints, measured before and after the run.
     pub quiet_s: [f64; 2],
     /// The events of the run.
     #[serde(flatten)]
@@ -88,7 +88,7 @@ pub struct Report {
     pub terms: Terms,
     /// The time that the model predicts. Seconds.
     pub model_s: f64,
-    /// The total time to that.
+    /// The total time divided by the time of the model.
     pub ratio: f64,
     /// Whether the time is compared with the model.
     pub timed: bool,
@@ -99,12 +99,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// The result is that of one process, to the last bit.
+    /// Whether the result is that of one process, to the last bit.
     pub fn is_right(&self) -> bool {
         self.happened.fingerprint == self.expected
     }
 
-    /// The model is met, or does not count.
+    /// Whether the time is near that of the model, or is not compared.
     pub fn is_in_time(&self) -> bool {
         !self.timed || (self.ratio - 1.0).abs() <= TOLERANCE
     }
@@ -222,7 +222,7 @@ fn second(time: f64) -> String {
     format!("{time:.1}")
 }
 
-/// 0 if there is none.
+/// The mean; 0 if there are no values.
 fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut count) = (0.0, 0);
     for value in values {

@@ -17,33 +17,33 @@ use vm_examples::{
     heat::whole,
 };
 
-/// The pace at which the machine is looked at.
+/// Interval at which the machine is checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long no task may be there before the application counts as ended.
+/// How long there may be no task before the application counts as ended.
 const EMPTY: Duration = Duration::from_secs(60);
-/// The pace at which its tasks are counted. Each time a console is started for it.
+/// Interval at which the tasks are counted. Each count starts a console.
 const COUNT: Duration = Duration::from_secs(5);
-/// How long the machine may take to be whole again after the last loss.
+/// Bound on the time until all hosts have returned after the last loss.
 const WHOLE: Duration = Duration::from_secs(90);
-/// Steps after which the workers and their master look at each other.
+/// Steps after which the workers and their master exchange reports.
 const STEPS: u64 = 100;
-/// The first one of this many parts of a run tells how long the whole takes.
+/// The first one of this number of parts of a run shows the speed of the whole run.
 const PART: u64 = 5;
-/// Steps of a first run, for nothing but to know how long they take.
+/// Steps of a first run, whose only result is its speed.
 const TRIED: u64 = 10 * STEPS;
-/// How long these may take, and the first part of the run.
+/// Bound on the time of such a first run, and of the first part of the run.
 const CALIBRATED: Duration = Duration::from_secs(1800);
 /// Cells in each direction of the plate of a short run.
 pub const SIZE: usize = 512;
 
-/// The plate, and who computes it.
+/// The plate, and the number of its workers.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub struct Plate {
     /// Cells in each direction.
     pub size: usize,
     /// Steps that are computed.
     pub steps: u64,
-    /// The workers; the master comes on top.
+    /// Number of workers; the master is one more task.
     pub tasks: u32,
 }
 
@@ -57,10 +57,10 @@ impl Plate {
         words
     }
 
-    /// Seconds that a machine takes for it without faults and checkpoints.
+    /// Seconds that a machine takes for the plate without faults and checkpoints.
     ///
     /// # Errors
-    /// When it does not end, or stops before the last step.
+    /// When the run does not end, or stops before the last step.
     pub fn without_faults(
         &self,
         cluster: &Cluster,
@@ -81,8 +81,8 @@ impl Plate {
         report["seconds"].as_f64().context("heat's seconds")
     }
 
-    /// A plate with as many steps as take so long on a machine, which still changes in the last one:
-    /// a long run computes a larger one.
+    /// A plate whose computation takes `length` on a machine, and which still changes in the last
+    /// step: a longer run computes a larger plate.
     ///
     /// # Errors
     /// As [`Plate::without_faults`].
@@ -102,7 +102,8 @@ impl Plate {
         }
     }
 
-    /// A plate of so many cells in each direction, with as many steps as take so long on a machine.
+    /// A plate with `size` cells in each direction, with as many steps as take `length` on a
+    /// machine.
     ///
     /// # Errors
     /// As [`Plate::without_faults`].
@@ -119,7 +120,7 @@ impl Plate {
             tasks,
         };
         let length = length.as_secs_f64();
-        // The first run warms up; the second one takes long enough to be believed.
+        // The first run warms up; the second one is long enough for a reliable speed.
         let mut plate = with(TRIED as f64);
         for part in [PART, 1] {
             let seconds = plate.without_faults(cluster, CALIBRATED, interrupt)?;
@@ -132,13 +133,13 @@ impl Plate {
         Ok(plate)
     }
 
-    /// After more steps than it has cells the plate may not change any more, and heat stops: it was
-    /// seen to after 1.8 times as many.
+    /// Bound on the steps. After more steps than the plate has cells it may not change any more,
+    /// and heat stops: it was seen to stop after 1.8 times as many.
     pub fn steps_max(&self) -> u64 {
         (self.size * self.size) as u64
     }
 
-    /// Seconds that it takes without faults, by those of its first part.
+    /// Seconds that the plate takes without faults, estimated from those of its first part.
     ///
     /// # Errors
     /// As [`Plate::without_faults`].
@@ -149,10 +150,10 @@ impl Plate {
         Ok(seconds * self.steps as f64 / steps as f64)
     }
 
-    /// The fingerprint, as one process computes it.
+    /// The fingerprint, computed in one process.
     ///
     /// # Errors
-    /// When it is interrupted.
+    /// When the program is interrupted.
     pub fn in_one_process(&self, bar: &ProgressBar, interrupt: &Interrupt) -> Result<String> {
         bar.set_length(self.steps);
         let threads = thread::available_parallelism()?.get();
@@ -169,50 +170,50 @@ impl Plate {
 pub struct Happened {
     /// From the start to the result.
     pub total_s: f64,
-    /// The checkpoints that were made: how long tasks stood still, and how long each took.
+    /// The checkpoints that were made: the freeze time and the duration of each.
     pub checkpoints: Vec<(f64, f64)>,
-    /// Why others were not.
+    /// The reasons why other checkpoints were not made.
     pub no_checkpoints: Vec<String>,
-    /// So many were in the store at the end.
+    /// Number of checkpoints in the store at the end.
     pub stored: usize,
     /// The damage that was found in checkpoints.
     pub damaged: Vec<String>,
     /// The losses of hosts.
     pub losses: Vec<Loss>,
-    /// How often the application went back.
+    /// The recoveries of the application.
     pub recoveries: Vec<Recovery>,
     /// The fingerprint of the plate that heat reports.
     pub fingerprint: String,
 }
 
-/// The application went back to a checkpoint.
+/// A recovery of the application from a checkpoint.
 #[derive(Debug, Clone, Serialize)]
 pub struct Recovery {
-    /// Because of that host.
+    /// The host whose loss caused it.
     pub host: String,
-    /// From the loss until all tasks ran again, as far as it was seen.
+    /// Time from the loss until all tasks ran again, as far as it was seen.
     pub outage_s: f64,
-    /// From the moment in which the loss was noticed.
+    /// Time from the moment at which the loss was noticed.
     pub restart_s: f64,
     /// The work since the checkpoint, which is repeated. Seconds.
     pub work_s: f64,
 }
 
-/// How a run with faults is watched.
+/// The conditions under which a run with faults is watched.
 pub struct Watch<'a> {
     /// The interrupt that ends the run.
     pub interrupt: &'a Interrupt,
     /// The progress bar of the run.
     pub bar: &'a ProgressBar,
-    /// How long it may take.
+    /// Bound on the time of the run.
     pub patience: Duration,
 }
 
-/// Starts heat on the machine without a console and has checkpoints made of it; with the first one the
-/// faults begin. Waits for its result, and until all hosts are back.
+/// Starts heat on the machine without a console, and has checkpoints made of it. The faults begin
+/// with the first checkpoint. Waits for the result, and until all hosts have returned.
 ///
 /// # Errors
-/// When it fails, or takes too long, or a host does not come back.
+/// When the run fails or takes too long, or a host does not return.
 pub fn with_faults<'a>(
     plate: &Plate,
     every: Duration,
@@ -276,7 +277,8 @@ pub fn with_faults<'a>(
     Ok(happened)
 }
 
-/// Before it there is nothing to go back to. How long the tasks stood still, and how long it took.
+/// Makes the first checkpoint: before it, a recovery is impossible. Returns its freeze time and its
+/// duration.
 fn first_checkpoint(
     plate: &Plate,
     cluster: &Cluster,
@@ -287,7 +289,7 @@ fn first_checkpoint(
     loop {
         let rows = cluster.ask(&["ps"], interrupt)?;
         let count = rows["tasks"].as_array().map_or(0, Vec::len);
-        // All are there, but some may not be as far as to be saved.
+        // All tasks exist, but some may not have enrolled, so that the checkpoint fails.
         if count > plate.tasks as usize {
             match cluster.ask(&["checkpoint", tid], interrupt) {
                 Ok(made) => {
@@ -315,7 +317,7 @@ impl Happened {
             News::Back { host, after, age } => {
                 let outage_s = faults.over(&host);
                 let outage_s = outage_s.with_context(|| format!("{host} was not lost"))?;
-                // Of the checkpoint's age, this part passed after the loss.
+                // The part of the checkpoint's age that passed after the loss.
                 let unnoticed_s = outage_s - after.as_secs_f64();
                 self.recoveries.push(Recovery {
                     host,

@@ -1,4 +1,4 @@
-//! When which host is lost, from one seed.
+//! The times and hosts of losses, which follow from one seed.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use std::time::Duration;
 pub struct Strike {
     /// Time since the first moment at which a loss was possible.
     pub at: Duration,
-    /// Which host, from 0.
+    /// The index of the host.
     pub host: usize,
 }
 
-/// An endless row of losses, as those of independent hosts: the times between two are distributed
-/// exponentially, and each host is as likely as another.
+/// An endless sequence of losses, like those of independent hosts: the times between two losses are
+/// distributed exponentially, and all hosts are equally likely.
 #[derive(Debug)]
 pub struct Schedule {
     random: Random,
@@ -46,13 +46,13 @@ impl Iterator for Schedule {
     }
 }
 
-/// Numbers that follow from a seed, whatever a crate's next release does: splitmix64 (Steele, Lea,
-/// Flood, "Fast splittable pseudorandom number generators", 2014).
+/// Numbers that follow from a seed, independent of the releases of a crate: splitmix64 (Steele,
+/// Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug)]
 struct Random(u64);
 
 impl Random {
-    /// From just above 0 to 1.
+    /// A number from just above 0 to 1.
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -93,7 +93,7 @@ mod tests {
         let mean = many[many.len() - 1].at / many.len() as u32;
         let off = mean.as_secs_f64() / MEAN.as_secs_f64();
         assert!((0.97..1.03).contains(&off), "{mean:?}");
-        // Of an exponential distribution, that part is longer than the mean.
+        // In an exponential distribution, the fraction 1/e of the values is greater than the mean.
         let gaps = many.windows(2).map(|two| two[1].at - two[0].at);
         let long = gaps.filter(|gap| *gap > MEAN).count();
         assert!((3_500..3_860).contains(&long), "{long}");

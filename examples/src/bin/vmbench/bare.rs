@@ -1,8 +1,8 @@
-//! The other side: partners that are bare processes at the end of a socket, with or without
-//! relays in between.
+//! The side without the machine: partners that are bare processes at the end of a socket, with or
+//! without relays in between.
 //!
-//! Before each turn the measuring process sends one [`Turn`]; after that only the messages
-//! themselves cross the socket, all of the size that the turn says.
+//! Before each turn the measuring process sends one [`Turn`]. After that only the messages
+//! themselves cross the socket, all of the size in the turn.
 
 use crate::plans::{Hosts, Plan, What};
 use anyhow::{Context, Result, ensure};
@@ -18,7 +18,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-/// Bytes that a partner takes in with one read.
+/// Bytes that a partner takes in one read.
 const READ_BYTES: usize = 256 * 1024;
 
 /// A socket to a partner, and the processes at its other end.
@@ -52,7 +52,7 @@ impl Bare {
         }
     }
 
-    /// With a relay wherever our way has a daemon.
+    /// Sockets with a relay in the place of each daemon.
     pub fn relayed(hosts: Hosts) -> Result<Self> {
         let (here, near_end) = UnixStream::pair()?;
         let (far_end, there) = UnixStream::pair()?;
@@ -93,7 +93,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Closes the socket, upon which the processes end one after the other.
+    /// Closes the socket. The processes then end one after the other.
     pub fn end(self) -> Result<()> {
         drop(self.socket);
         for mut process in self.processes {
@@ -130,11 +130,11 @@ fn relay_between(one: impl Into<OwnedFd>, other: impl Into<OwnedFd>) -> Result<C
         .spawn()?)
 }
 
-/// The next order of a partner.
+/// The next order for a partner.
 struct Turn {
-    /// Answer each message with the same, or all together with one byte.
+    /// Whether to return each message; else one byte acknowledges all of them.
     echo: bool,
-    /// Of a message. Bytes.
+    /// Size of a message. Bytes.
     size: u64,
     count: u64,
 }
@@ -165,9 +165,9 @@ impl Turn {
     }
 }
 
-/// A process that does the turns that come on its standard input, until that ends.
+/// The work of a partner: does the turns that come on its standard input, until the input ends.
 pub fn partner() -> Result<()> {
-    // Read and written like a file: whether it is UNIX or TCP makes no difference.
+    // Read and written like a file, so that UNIX and TCP sockets are treated alike.
     let mut socket = std::fs::File::from(stdin().as_fd().try_clone_to_owned()?);
     let mut head = [0; Turn::LEN];
     loop {
@@ -197,7 +197,7 @@ pub fn partner() -> Result<()> {
     }
 }
 
-/// Starts so many processes, all at once, and waits until each has said that it is there.
+/// Starts `count` processes at once, and waits until each has reported its start.
 pub fn spawn(count: usize) -> Result<()> {
     let mut greeters = Vec::new();
     for _ in 0..count {
@@ -212,7 +212,7 @@ pub fn spawn(count: usize) -> Result<()> {
     Ok(())
 }
 
-/// Says that this process is there.
+/// Reports that this process has started.
 pub fn greet() -> Result<()> {
     Ok(io::stdout().write_all(&[0])?)
 }

@@ -1,15 +1,14 @@
-//! Measures the machine beside the limits of this computer, in one run.
+//! Measures the machine and the limits of this computer, in one run.
 //!
 //! Each row compares three ways between two processes: *ours*, two tasks that use vmlib; a *relay*,
-//! the same hops with bare processes that forward bytes with epoll in place of the daemons; and
-//! *raw*, one socket from end to end. The three take turns within a row (ours, relay, raw, ours,
-//! ...), so that what else the computer does meets all of them, and each figure is the median of
-//! its turns. Nothing is pinned to a processor, neither ours nor the others, but in the rows of
-//! [`others`].
+//! the same hops with bare processes that forward bytes with epoll in the place of the daemons; and
+//! *raw*, one socket from end to end. The three ways take turns within a row (ours, relay, raw,
+//! ours, ...), so that other work of the computer affects all of them, and each figure is the
+//! median of its turns. No process is pinned to a processor, except in the rows of [`others`].
 //!
-//! A move is compared with its bytes alone ([`sealed`]); a checkpoint and a restart with files of as
-//! many bytes ([`disk`](saved::disk)), and stretches of a run with checkpoints with those without
-//! ([`policies`](saved::policies)).
+//! A move is compared with the transfer of its bytes alone ([`sealed`]); a checkpoint and a restart
+//! with files of the same size ([`disk`](saved::disk)); and stretches of a run with checkpoints
+//! with stretches without ([`policies`](saved::policies)).
 //!
 //! | module | is |
 //! |---|---|
@@ -26,9 +25,9 @@
 //! | [`saved`] | checkpoints, restarts and recovery, of machines of their own |
 //!
 //! The program that a person starts builds what is needed, starts a machine of four daemons on this
-//! computer and runs itself in it. The rows of [`saved`] it measures itself, as a person at a console
-//! would: a task that saves its own application could not look on. Its exit status is 1 when a row
-//! misses its goal.
+//! computer and runs itself in it. It measures the rows of [`saved`] itself, from a console, as a
+//! person would: a task that is saved with its application could not measure that. The exit status
+//! is 1 if a row misses its goal.
 
 mod arguments;
 mod bare;
@@ -78,7 +77,7 @@ fn main() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures, and shows it.
+/// Measures the rows, and shows them.
 fn start(arguments: &Arguments) -> Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
     let plans = plans::chosen(&arguments.only)?;
@@ -105,7 +104,7 @@ fn start(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Starts a machine and runs this program in it; the exit code, if that fails.
+/// Starts a machine and runs this program in it. Returns the exit code if that fails.
 fn measure_inside(
     arguments: &Arguments,
     plans: &[Plan],
@@ -133,7 +132,7 @@ fn measure_inside(
     Ok(Ok(rows.map(|(plan, figures)| figures.row(plan)).collect()))
 }
 
-/// Measures what needs machines of its own.
+/// Measures the rows that need machines of their own.
 fn measure_outside(
     arguments: &Arguments,
     plans: &[Plan],

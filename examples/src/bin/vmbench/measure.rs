@@ -13,14 +13,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::{fs, time::Instant};
 use vmlib::MoveWay;
 
-/// How far the rows are, on a terminal.
+/// The progress of the rows, on a terminal.
 pub fn bar(rows: usize) -> Result<ProgressBar> {
     let style = ProgressStyle::with_template("[{bar:20}] {msg}")?;
     Ok(ProgressBar::new(rows as u64).with_style(style))
 }
 
-/// Runs the rows that are measured inside of the machine, and writes them to the file of the one who
-/// has started it.
+/// Runs the rows that are measured inside of the machine, and writes them to the file for the
+/// process that has started it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let vm = vmlib::init()?;
     let plans: Vec<Plan> = chosen(&arguments.only)?;
@@ -63,8 +63,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Measures how long a task stands still: it moves there and back in turn. Without pre-copy its
-/// bytes travel alone in between.
+/// Measures the freeze time of a task that moves there and back in turn. Without pre-copy, the
+/// transfer of its bytes alone is measured between the moves.
 fn freeze(ours: &Ours, plan: &Plan, percent: u64, way: MoveWay, turns: u32) -> Result<Row> {
     let mut alone = Alone::of((!way.precopy).then_some(plan.size));
     let reports = ours.moves(plan.size, percent, way, turns, || alone.travel())?;
@@ -77,7 +77,7 @@ fn freeze(ours: &Ours, plan: &Plan, percent: u64, way: MoveWay, turns: u32) -> R
     ))
 }
 
-/// Measures how long a move takes, beside its bytes alone.
+/// Measures the duration of a move, and the transfer of its bytes alone.
 fn whole(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let mut alone = Alone::of(Some(plan.size));
     let reports = ours.moves(plan.size, 1, MoveWay::default(), turns, || alone.travel())?;
@@ -90,7 +90,7 @@ fn whole(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     ))
 }
 
-/// Bytes that travel alone.
+/// The transfer of bytes alone.
 struct Alone {
     memory: Vec<u8>,
     times: Vec<f64>,
@@ -112,14 +112,14 @@ impl Alone {
         Ok(())
     }
 
-    /// The first warms up and does not count.
+    /// The median of the times. The first transfer warms up and does not count.
     fn median(mut self) -> Option<f64> {
         let times = self.times.split_off(self.times.len().min(1));
         (!times.is_empty()).then(|| median(times))
     }
 }
 
-/// Measures one row: the ways take turns. The first turn of each warms up and does not count.
+/// Measures one row. The ways take turns; the first turn of each warms up and does not count.
 fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
     let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());

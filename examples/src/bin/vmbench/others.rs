@@ -1,14 +1,16 @@
-//! What moves cost those that have no part in them: two tasks on one processor exchange 8 bytes
-//! through their daemons, while on the other processor a large task moves between two other daemons.
+//! The cost of moves for tasks that take no part in them: two tasks on one processor exchange 8
+//! bytes through their daemons, while on the other processor a large task moves between two other
+//! daemons.
 //!
-//! A virtual machine gives back to its host what lies free for some seconds, and a task that has left
-//! frees all it had. While the host takes it, all processors of the machine may compute at a fraction of
-//! their speed, for tens of milliseconds, whoever had used that memory. The longest of waits with moves
-//! is that of the moves and of some seconds after each. Beside it stands what the computer does by itself:
-//! the longest that the pair waits for while a plain process uses as much memory, ends, and for as long
-//! after it. That is a row of its own, too, beside a pair that is alone, without a goal. From the first
-//! move on each round trip counts in one of the rows. No memory is found before a move, as for
-//! other rows, and the pair needs none while it measures.
+//! A virtual machine gives memory that is free for some seconds back to its host, and a task that
+//! has left frees all its memory. While the host takes the memory, all processors of the virtual
+//! machine may compute at a fraction of their speed, for tens of milliseconds, whichever process
+//! had used the memory. So the longest round trip with moves is taken over the moves and some
+//! seconds after each. It is compared with the effect of the computer itself: the longest round
+//! trip while a plain process uses as much memory and ends, and for as long after it. That longest
+//! round trip is also a row of its own, compared with a pair that is alone, without a goal. From
+//! the first move on each round trip counts in one of the rows. No memory is allocated in advance
+//! of a move, as in other rows, and the pair needs none while it measures.
 
 use crate::{sealed, tags};
 use anyhow::{Context, Result, ensure};
@@ -24,23 +26,24 @@ use vmlib::{Bytes, Spawn, Task, Tid};
 
 /// To the pinger: begin, with this partner.
 const BEGIN: i32 = 1;
-/// To the pinger: say what you have measured since the last report; from it: that.
+/// To the pinger: report the round trips since the last report. From the pinger: the report.
 const REPORT: i32 = 2;
 /// To the pinger or the ponger: end.
 const STOP: i32 = 3;
 /// Messages between pinger and ponger.
 const PING: i32 = 4;
-/// Of each of their messages. Bytes.
+/// Size of each message. Bytes.
 const SIZE: usize = 8;
 
-/// Moves. After each the pair is alone for as long as was measured with it, and then beside a process.
+/// Number of moves. After each the pair is alone for as long as the measurement with the move took,
+/// and then beside a process.
 const MOVES: usize = 10;
-/// How long is measured after a move, and after the end of a process; and how long is waited before the
-/// first move, when other rows may have left more. A virtual machine that was watched gives back some
-/// 384 MiB in two seconds.
+/// How long is measured after a move, and after the end of a process; and the wait before the first
+/// move, because other rows may have freed more memory. A virtual machine that was observed gives
+/// back some 384 MiB in two seconds.
 const SETTLED: Duration = Duration::from_secs(10);
 const FIRST: Duration = Duration::from_secs(40);
-/// Round trips between two reports for which there is memory before the first.
+/// Round trips between two reports for which memory is allocated before the first.
 const TIMES: usize = 1 << 20;
 
 /// Round trips in microseconds.
@@ -48,7 +51,7 @@ const TIMES: usize = 1 << 20;
 pub struct Times(Vec<f64>);
 
 impl Times {
-    /// The one that so many of a thousand are not above.
+    /// The time that `per_mille` of a thousand round trips do not exceed.
     pub fn at(&mut self, per_mille: usize) -> f64 {
         self.0.sort_by(f64::total_cmp);
         let last = self.0.len().saturating_sub(1);
@@ -57,22 +60,23 @@ impl Times {
     }
 }
 
-/// All that was measured.
+/// All round trips of the measurement.
 #[derive(Debug, Default)]
 pub struct Others {
     moves: Times,
-    /// Some seconds after each.
+    /// Round trips in some seconds after each move.
     after: Times,
     /// Round trips with no move and no process beside the pair.
     quiet: Times,
-    /// Beside a process that is no task, and some seconds after its end.
+    /// Round trips beside a plain process, and in some seconds after its end.
     process: Times,
 }
 
 impl Others {
-    /// The round trip that so many of a thousand are not above, with moves and with nothing beside.
-    /// The longest is that of the moves and of what is after them, which would hide the moves in the
-    /// others; it is compared with the longest beside processes.
+    /// The time that `per_mille` of a thousand round trips do not exceed, with moves and with
+    /// nothing beside. For the longest, the time after the moves counts, too, and is compared with
+    /// the longest beside processes. Elsewhere the time after the moves is left out, because it
+    /// would hide their effect.
     pub fn at(&mut self, per_mille: usize) -> [f64; 2] {
         let moves = self.moves.at(per_mille);
         match per_mille {
@@ -84,13 +88,14 @@ impl Others {
         }
     }
 
-    /// The longest beside processes and after their ends, and with nothing beside.
+    /// The longest beside processes and after their ends, and the longest with nothing beside.
     pub fn processes(&mut self) -> [f64; 2] {
         [&mut self.process, &mut self.quiet].map(|times| times.at(1000))
     }
 }
 
-/// Has every thread of a process, and what it starts from now on, on one processor, or on any.
+/// Pins every thread of a process to one processor, together with what it starts from now on; or
+/// unpins it.
 pub fn pin(process: u32, processor: Option<usize>) -> Result<()> {
     let mut set = CpuSet::new();
     match processor {
@@ -106,8 +111,8 @@ pub fn pin(process: u32, processor: Option<usize>) -> Result<()> {
     Ok(())
 }
 
-/// Round trips with moves of a task of so many bytes, and with nothing beside; the hosts by name, those
-/// of the pair first. The daemons were pinned.
+/// Measures round trips with moves of a task of `bytes` bytes, and with nothing beside. `hosts` has
+/// the names of the hosts, those of the pair first. The daemons must be pinned.
 pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> Result<Others> {
     let spawn = |words: &[&str], host: &str| -> Result<Tid> {
         let tids = vm.spawn(&Spawn::new(program).args(words.iter().copied()).on(host))?;
@@ -151,7 +156,7 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
     Ok(others)
 }
 
-/// A task that exchanges messages with another, and measures.
+/// A task that exchanges messages with another, and measures the round trips.
 pub fn pinger() -> Result<()> {
     let vm = vmlib::init()?;
     let master = vm.parent().context("a pinger is spawned, not run")?;
@@ -163,7 +168,7 @@ pub fn pinger() -> Result<()> {
         vm.recv(ponger, PING)?;
         Ok(1e6 * begin.elapsed().as_secs_f64())
     };
-    // Memory that is there already.
+    // The memory is allocated here, before the measurement.
     let mut times = vec![1.0; TIMES];
     times.clear();
     loop {
@@ -178,7 +183,7 @@ pub fn pinger() -> Result<()> {
     }
 }
 
-/// Answers the pinger.
+/// A task that replies to the pinger.
 pub fn ponger() -> Result<()> {
     let vm = vmlib::init()?;
     let master = vm.parent().context("a ponger is spawned, not run")?;

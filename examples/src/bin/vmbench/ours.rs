@@ -1,4 +1,4 @@
-//! The machine's side: a partner task on each host, which answers.
+//! The machine's side: a partner task on each host, which replies.
 
 use crate::{
     others::{self, Others},
@@ -94,8 +94,8 @@ impl Ours {
         Ok(())
     }
 
-    /// Moves a task with so many bytes of memory there and back, so many times, and calls `with`
-    /// between the moves. The first move does not count.
+    /// Moves a task with `bytes` bytes of memory there and back, a number of times, and calls
+    /// `with` between the moves. The first move does not count.
     pub fn moves(
         &self,
         bytes: usize,
@@ -124,8 +124,9 @@ impl Ours {
         Ok(reports)
     }
 
-    /// What moves of a task of so many bytes cost others: see [`others::measure`]. The daemons'
-    /// processes are pinned meanwhile, the first two to one processor, the others and this one to another.
+    /// The cost of moves of a task of `bytes` bytes for other tasks: see [`others::measure`]. The
+    /// daemons' processes are pinned meanwhile, the first two to one processor, the others and this
+    /// process to another.
     pub fn others(&self, bytes: usize, daemons: &[u32]) -> Result<Others> {
         ensure!(daemons.len() == 4, "it takes four hosts");
         let mut hosts = self.vm.hosts()?;
@@ -151,7 +152,7 @@ impl Ours {
     }
 }
 
-/// A task that answers until it is told to stop.
+/// A task that replies until it is told to stop.
 pub fn partner() -> Result<()> {
     let vm = vmlib::init()?;
     let master = vm.parent().context("a partner is spawned, not run")?;
@@ -167,11 +168,11 @@ pub fn partner() -> Result<()> {
     }
 }
 
-/// A task that rewrites some of its memory, page after page, until it is told to stop. If it is to,
-/// it says each time that it was brought back to life that it computes on, its memory being whole.
+/// A task that rewrites some of its memory, page after page, until it is told to stop. If `tells`,
+/// it reports after each restart that it computes again and that its memory is whole.
 pub fn churner(bytes: usize, percent: u64, tells: bool) -> Result<()> {
     const WORDS: usize = 512;
-    /// Far apart, so that neighbours are seldom rewritten one after the other.
+    /// The stride is large, so that neighbouring pages are seldom rewritten one after the other.
     const STRIDE: usize = 7919;
     let vm = vmlib::init()?;
     let master = vm.parent().context("a churner is spawned, not run")?;
@@ -179,7 +180,7 @@ pub fn churner(bytes: usize, percent: u64, tells: bool) -> Result<()> {
     let pages = memory.len() / WORDS;
     vm.send_bytes(master, ANSWER, Bytes::new())?;
     let (start, mut done, mut page) = (Instant::now(), 0, 0);
-    // A restored task is another process.
+    // A restored task has another process number.
     let mut process = std::process::id();
     while vm
         .recv_timeout(master, STOP, Duration::from_millis(5))?
@@ -202,7 +203,7 @@ pub fn churner(bytes: usize, percent: u64, tells: bool) -> Result<()> {
     Ok(())
 }
 
-/// A task that says that it is there, and ends.
+/// A task that reports its start, and ends.
 pub fn greeter() -> Result<()> {
     let vm = vmlib::init()?;
     let master = vm.parent().context("a greeter is spawned, not run")?;

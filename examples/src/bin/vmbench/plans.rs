@@ -1,60 +1,63 @@
-//! Which rows there are, and their goals.
+//! The rows of the benchmark, and their goals.
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
 /// The goal for an 8 byte round trip through the daemon, in round trips through a bare relay.
 const SMALL_ROUND_TRIP_GOAL: Goal = Goal::Ratio(1.3);
-/// How long a task of 20 MB may stand still when it moves.
+/// Goal for the freeze time of a task of 20 MB that moves.
 const SMALL_FREEZE_GOAL: Goal = Goal::Micros(30_000.0);
-/// How long one of 1 GiB that rewrites a hundredth of it in each second may.
+/// Goal for the freeze time of a task of 1 GiB that rewrites a hundredth of its memory in each
+/// second.
 const LARGE_FREEZE_GOAL: Goal = Goal::Micros(60_000.0);
 
-/// How long one of 1 GiB may without pre-copy, in times that its bytes alone take.
+/// Goal for the freeze time of a task of 1 GiB without pre-copy, as a multiple of the transfer of
+/// its bytes alone.
 const STOPPED_FREEZE_GOAL: Goal = Goal::Ratio(1.5);
-/// How long its whole move may take, in the same.
+/// Goal for the duration of its whole move, as the same multiple.
 const MOVE_GOAL: Goal = Goal::Ratio(1.6);
-/// What moves may cost others: of a thousand round trips of theirs, so many, and how much longer
-/// they may take than with nothing beside; the longest, than beside a process that uses as much memory
-/// and ends.
+/// Goals for the cost of moves for other tasks: a number of a thousand round trips, and the ratio
+/// of their time to that with nothing beside. The longest one is compared with the longest beside a
+/// process that uses as much memory and ends.
 const OTHERS: [(&str, usize, Goal); 3] = [
     ("median", 500, Goal::Ratio(1.5)),
     ("99.9%", 999, Goal::Ratio(3.0)),
     ("longest", 1000, Goal::More(5_000.0)),
 ];
 
-/// How long tasks of 20 MB may stand still for a checkpoint.
+/// Goal for the freeze time of tasks of 20 MB at a checkpoint.
 const CHECKPOINT_FREEZE_GOAL: Goal = Goal::Micros(50_000.0);
-/// How fast a restart has to read, beside plain reads of the same files.
+/// Goal for the rate of a restart, as a part of the rate of plain reads of the same files.
 const RESTART_GOAL: Goal = Goal::Rate(0.6);
-/// How long after a host was killed its applications may take to compute again, and how long of it
-/// it may take to be noticed.
+/// Goals for the time from the kill of a host until its applications compute again, and for the
+/// part of it until the loss is noticed.
 const RECOVERY_GOAL: Goal = Goal::Micros(10_000_000.0);
 const DETECTION_GOAL: Goal = Goal::Micros(5_000_000.0);
-/// How long a run with checkpoints may take, and one that only could have some.
+/// Goals for the time of a run with checkpoints, and of a run under a policy that makes none, as
+/// ratios to a run without a policy.
 const CHECKPOINTS_GOAL: Goal = Goal::Ratio(1.03);
 const IDLE_GOAL: Goal = Goal::Ratio(1.005);
 
-/// The most that is good.
+/// The greatest good value of a figure; for [`Goal::Rate`] the least.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Goal {
-    /// Of ours to relay, or to raw where there is no relay.
+    /// Ratio of ours to relay, or to raw if there is no relay.
     Ratio(f64),
-    /// A bound for our own figure. Microseconds.
+    /// Bound for ours. Microseconds.
     Micros(f64),
-    /// Of ours above raw. Microseconds.
+    /// Bound for ours minus raw. Microseconds.
     More(f64),
-    /// The least: of the rate of ours to that of raw.
+    /// The least ratio of the rate of ours to that of raw.
     Rate(f64),
 }
 
-/// Where the two ends of a row are.
+/// The hosts of the two ends of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hosts {
-    /// Both on one: UNIX sockets.
+    /// Both ends on one host: UNIX sockets.
     One,
-    /// On two: a TCP connection on the loopback address lies between.
+    /// On two hosts: a TCP connection on the loopback address lies between.
     Two,
 }
 
@@ -63,46 +66,46 @@ pub enum Hosts {
 pub enum What {
     /// A message there and one of the same size back.
     RoundTrip,
-    /// Many messages there, and at the end an answer.
+    /// Many messages there, and one acknowledgement at the end.
     Stream,
-    /// Tasks that are started and say that they are there.
+    /// Tasks that are started and report their start.
     Spawn,
-    /// How long a task stands still that moves.
+    /// The freeze time of a task that moves.
     Freeze {
-        /// Of its memory that it rewrites in each second. Percent.
+        /// The part of its memory that it rewrites in each second. Percent.
         percent: u64,
-        /// Most of its memory is sent while it runs.
+        /// Whether pre-copy is used.
         precopy: bool,
     },
-    /// How long a move takes.
+    /// The duration of a move.
     Move,
-    /// How long round trips of others take.
+    /// The time of round trips of other tasks.
     Others(Beside),
-    /// Measured from outside: applications that a console runs.
+    /// Measured from outside: applications with a console.
     Saved(Saved),
 }
 
 /// The load beside the pair of other tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
-    /// Moves; so many of a thousand round trips take no longer.
+    /// Moves. The row is the time that this number of a thousand round trips do not exceed.
     Moves(usize),
-    /// Processes that are no tasks.
+    /// Plain processes that use memory.
     Processes,
 }
 
 /// A quantity of checkpoints, restarts or recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Saved {
-    /// How long the slowest task stands still.
+    /// The freeze time of the slowest task.
     Freeze,
-    /// How long a restart takes.
+    /// The duration of a restart.
     Restart,
-    /// How long it takes from the kill of a host until all tasks compute again.
+    /// The time from the kill of a host until all tasks compute again.
     Recovery,
-    /// How much of that until it is noticed.
+    /// The part of that time until the loss is noticed.
     Detection,
-    /// How long a stretch of a program takes, beside one without checkpoints.
+    /// The time of a stretch of a program, compared with a stretch without checkpoints.
     Policy(Program, Way),
 }
 
@@ -115,12 +118,12 @@ pub enum Program {
     Matmul,
 }
 
-/// How checkpoints are made while it runs.
+/// The checkpoints that are made while the program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Way {
-    /// One every ten seconds.
+    /// One in each stretch, every ten seconds.
     Often,
-    /// None, but a policy would make one in an hour.
+    /// None; the policy would make one in an hour.
     Idle,
 }
 
@@ -131,29 +134,30 @@ pub struct Plan {
     pub name: String,
     /// The quantity that the row measures.
     pub what: What,
-    /// Where.
+    /// The hosts of the two ends.
     pub hosts: Hosts,
-    /// Of a message, or of the memory of a task that moves or is saved. Bytes.
+    /// Size of a message, or of the memory of a task that moves or is saved. Bytes.
     pub size: usize,
-    /// Round trips, messages, tasks or moves of one turn; tasks of an application that is saved.
+    /// Number of round trips, messages, tasks or moves in one turn; number of tasks of an
+    /// application that is saved.
     pub count: usize,
-    /// If there is one.
+    /// The goal, if there is one.
     pub goal: Option<Goal>,
 }
 
 impl Plan {
-    /// Whether it is measured by a task.
+    /// Whether the row is measured by a task.
     pub fn is_inside(&self) -> bool {
         !matches!(self.what, What::Saved(_))
     }
 
-    /// Whether it takes minutes, and is measured only if it is asked for.
+    /// Whether the row takes minutes, and is measured only by request.
     fn is_long(&self) -> bool {
         matches!(self.what, What::Saved(Saved::Policy(..)))
     }
 }
 
-/// The rows whose names contain this; without it all but the long ones.
+/// The rows whose names contain `only`; if it is empty, all but the long rows.
 pub fn chosen(only: &str) -> Result<Vec<Plan>> {
     let chosen = |plan: &Plan| plan.name.contains(only) && !(only.is_empty() && plan.is_long());
     let plans: Vec<Plan> = plans().into_iter().filter(chosen).collect();

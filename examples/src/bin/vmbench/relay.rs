@@ -1,7 +1,7 @@
 //! A bare relay: forwards bytes between two sockets with epoll, and does nothing else.
 //!
-//! It is the least that a process between two others can do. What could not be written at once is
-//! kept, and nothing more is read from that side until it is gone.
+//! This is the least work of a process between two others. Bytes that could not be written at once
+//! are kept, and nothing more is read from their side until they are written.
 
 use anyhow::Result;
 use rustix::{
@@ -25,12 +25,13 @@ struct Flow<'a> {
 }
 
 impl Flow<'_> {
-    /// Whether something waits until the other side takes more.
+    /// Whether kept bytes wait until the other side takes them.
     fn is_held_up(&self) -> bool {
         self.done < self.kept.len()
     }
 
-    /// Reads once, if nothing is kept, and writes what it can. Says whether both sides go on.
+    /// Reads once, if no bytes are kept, and writes as many as possible. Returns whether both sides
+    /// are open.
     fn advance(&mut self) -> Result<bool> {
         if !self.is_held_up() {
             self.kept.clear();
@@ -95,7 +96,7 @@ pub fn run() -> Result<()> {
             }
         }
         for side in 0..sides.len() {
-            // Nothing is read where the last has not gone on, nothing awaited that needs no room.
+            // A side with kept bytes is not read, and room is awaited only if there are kept bytes.
             let mut wanted = EventFlags::empty();
             wanted.set(EventFlags::IN, !flows[side].is_held_up());
             wanted.set(EventFlags::OUT, flows[1 - side].is_held_up());

@@ -1,26 +1,28 @@
-//! Rows of figures, and how they are shown.
+//! Rows of figures, and their output.
 
 use crate::plans::{Goal, Plan};
 use serde::{Deserialize, Serialize};
 use vm_examples::align::report::table;
 
-/// A row, measured. Times are microseconds per round trip, message or task.
+/// A measured row. Times are microseconds for each round trip, message or task.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The name of the row's plan.
     pub name: String,
-    /// Two tasks with vmlib; an application that is saved.
+    /// The figure of two tasks with vmlib, or of an application that is saved.
     pub ours: f64,
-    /// The same hops with bare relays in place of the daemons; there is none for spawn.
+    /// The figure of the same hops with bare relays in the place of the daemons; none for spawn.
     pub relay: Option<f64>,
-    /// One socket; fork and exec by the measuring process; the bytes of a move alone; others without
-    /// moves, and the longest of theirs beside a plain process. Files of as many bytes, written or read; a stretch without checkpoints.
+    /// The figure without the machine: one socket; fork and exec by the measuring process; the
+    /// transfer of a move's bytes alone; round trips of others without moves, and the longest of
+    /// them beside a plain process; files of the same size, written or read; a stretch without
+    /// checkpoints.
     pub raw: Option<f64>,
-    /// Ours to relay, or to raw where there is no relay.
+    /// Ours divided by relay, or by raw if there is no relay.
     pub ratio: Option<f64>,
-    /// Our figure over that of the raw socket.
+    /// Ours divided by raw.
     pub ratio_raw: Option<f64>,
-    /// If there is one.
+    /// The goal, if there is one.
     pub goal: Option<Goal>,
     /// Whether the goal is met, if there is one.
     pub ok: bool,
@@ -35,14 +37,14 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The row that they belong to.
+    /// The row with these figures.
     pub fn row(self, plan: &Plan) -> Row {
         Row::new(plan, self.ours, self.relay, self.raw)
     }
 }
 
 impl Row {
-    /// Puts a row together from the medians.
+    /// Makes a row of the medians.
     pub fn new(plan: &Plan, ours: f64, relay: Option<f64>, raw: Option<f64>) -> Self {
         let ratio = relay.or(raw).map(|other| ours / other);
         Row {
@@ -96,10 +98,10 @@ pub fn show(rows: &[Row]) -> String {
     table(&heads, cells).to_string()
 }
 
-/// The middle one; of an even number, the lower of the two.
+/// The median; of an even number of values, the lower of the two in the middle.
 ///
 /// # Panics
-/// If there is none.
+/// If there are no values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[(values.len() - 1) / 2]

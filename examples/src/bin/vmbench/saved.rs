@@ -1,6 +1,6 @@
-//! Checkpoints, restarts and recovery, as a person at a console has them: machines of three hosts whose
-//! store is a folder on the disk of this computer. Their tasks look after themselves; what is measured
-//! the machine itself says, or the lines of a console do.
+//! Checkpoints, restarts and recovery, measured from a console as a person uses it, on machines of
+//! three hosts whose store is a folder on the disk of this computer. The tasks check themselves.
+//! The figures come from the machine's own reports, or from the times of a console's lines.
 
 pub mod disk;
 pub mod holders;
@@ -18,31 +18,31 @@ use vm_examples::cluster::{Cluster, Interrupt, Programs, Watched};
 
 /// The hosts of such a machine.
 const HOSTS: [&str; 3] = ["nodeA", "nodeB", "nodeC"];
-/// Turns of a recovery at most: each takes a machine of its own.
+/// Bound on the turns of a recovery: each takes a machine of its own.
 const RECOVERIES: u32 = 3;
 
-/// The state that is shared by the rows about checkpoints.
+/// The state that the rows about checkpoints share.
 pub struct Bench<'a> {
     programs: &'a Programs,
     interrupt: &'a Interrupt,
     turns: u32,
-    /// Measured once for all rows of their kind.
+    /// The recovery, measured once for all rows about it.
     recovery: Option<Recovery>,
-    /// Likewise, of the last program.
+    /// The costs of policies for the last program, measured once.
     costs: Option<(Program, policies::Costs)>,
 }
 
-/// Medians in microseconds, from the kill of a host.
+/// Medians of the times after the kill of a host, in microseconds.
 #[derive(Debug, Clone, Copy)]
 struct Recovery {
-    /// Until it is declared lost.
+    /// Until the host is declared lost.
     detected: f64,
     /// Until all tasks compute again.
     whole: f64,
 }
 
 impl<'a> Bench<'a> {
-    /// Nothing is measured yet.
+    /// A bench without measurements.
     pub fn new(programs: &'a Programs, interrupt: &'a Interrupt, turns: u32) -> Self {
         Bench {
             programs,
@@ -53,7 +53,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Measures a row; `plans` are all that are to be measured.
+    /// Measures a row; `plans` are all rows that are measured in this run.
     pub fn row(&mut self, plan: &Plan, saved: Saved, plans: &[Plan]) -> Result<Row> {
         Ok(match saved {
             Saved::Freeze => self.freeze(plan)?,
@@ -87,7 +87,7 @@ impl<'a> Bench<'a> {
         Cluster::start(self.programs, &HOSTS, self.interrupt)
     }
 
-    /// How long the slowest task stands still, beside what it takes to write as many bytes. The first
+    /// Measures the freeze time of the slowest task, and the time to write as many bytes. The first
     /// of each does not count.
     fn freeze(&self, plan: &Plan) -> Result<Row> {
         let cluster = self.cluster()?;
@@ -108,12 +108,12 @@ impl<'a> Bench<'a> {
         Ok(Row::new(plan, median(frozen), None, Some(median(written))))
     }
 
-    /// How long a restart takes, beside what it takes to read the same files. What the kernel has
-    /// in memory of them it forgets before each, if that can be had.
+    /// Measures the duration of a restart, and the time to read the same files. Before each, the
+    /// kernel's cache of the files is dropped, if that is possible.
     fn restart(&self, plan: &Plan) -> Result<Row> {
         let cluster = self.cluster()?;
         let mut app = Holders::start(&cluster, plan.size, plan.count, self.interrupt)?;
-        // For the tasks, and for what the kernel keeps of the files.
+        // Memory for the tasks, and for the kernel's cache of the files.
         let memory = 2 * plan.size * plan.count;
         let (mut ours, mut plain) = (Vec::new(), Vec::new());
         for turn in 0..=self.turns {
@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
         Ok(row)
     }
 
-    /// How long a recovery takes, measured once.
+    /// The times of a recovery, measured once.
     fn recovery(&mut self, plan: &Plan) -> Result<Recovery> {
         if let Some(recovery) = self.recovery {
             return Ok(recovery);
@@ -159,7 +159,7 @@ impl<'a> Bench<'a> {
         Ok(*self.recovery.insert(recovery))
     }
 
-    /// One recovery: a host is killed that is not the console's.
+    /// Measures one recovery, after the kill of a host that is not the console's.
     fn recover(&self, plan: &Plan) -> Result<Recovery> {
         let mut cluster = self.cluster()?;
         let mut app = Holders::start(&cluster, plan.size, plan.count, self.interrupt)?;
@@ -175,7 +175,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// A time that a console has answered.
+/// A time in the reply of a console. Microseconds.
 fn micros(answer: &Value, key: &str) -> Result<f64> {
     let micros = answer[key].as_f64();
     micros.with_context(|| format!("the console has answered without {key}: {answer}"))

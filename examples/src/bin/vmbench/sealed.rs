@@ -1,5 +1,5 @@
-//! The limit of a move: its bytes alone, over a connection that is encrypted like the machine's, into
-//! the fresh memory of another process.
+//! The limit of a move: the transfer of its bytes alone, over a connection that is encrypted like
+//! the machine's, into the fresh memory of another process.
 
 use crate::bare::tcp_pair;
 use anyhow::{Context, Result, ensure};
@@ -13,9 +13,9 @@ use std::{
     time::Instant,
 };
 
-/// As between daemons, without the machine's secret.
+/// The pattern between daemons, without the machine's secret.
 const PATTERN: &str = "Noise_NN_25519_AESGCM_SHA256";
-/// Bytes that sealing adds to a record, and the bytes of the record's length before it.
+/// Bytes that sealing adds to a record, and bytes of the record's length field.
 const TAG: usize = 16;
 const LENGTH: usize = 2;
 /// Plain bytes of one record.
@@ -23,13 +23,14 @@ const RECORD: usize = 65_535 - TAG;
 /// Bytes that are sealed and sent at once.
 const PIECE: usize = 4 * RECORD;
 
-/// This program itself, also when the file from which it was started has been built anew since.
+/// This program itself, even if its file was built anew since the start.
 pub const OWN: &str = "/proc/self/exe";
 
-/// Has as large pages as the machine's own tasks get when they are brought back.
+/// Setting for large pages, as the machine's own tasks get them when they are restored.
 pub const LARGE_PAGES: (&str, &str) = ("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
 
-/// Sends that memory to a process that is started for it; microseconds until it is all there.
+/// Sends the memory to a process that is started for it. Returns the microseconds until all of it
+/// has arrived.
 pub fn send(memory: &[u8]) -> Result<f64> {
     let (mut socket, there) = tcp_pair()?;
     let mut process = Command::new(OWN)
@@ -56,14 +57,15 @@ pub fn send(memory: &[u8]) -> Result<f64> {
     Ok(time)
 }
 
-/// Has the computer find as much memory, and a quarter more, before a move or its bytes alone are
-/// measured: a virtual machine gives back to its host what lies idle, and takes seconds for a GiB to
-/// get it again. It is not for who happens to be the next to need memory to wait for that.
+/// Makes the computer allocate as much memory, and a quarter more, before a move or the transfer of
+/// its bytes alone is measured. A virtual machine gives idle memory back to its host, and takes
+/// seconds to get a GiB again. Without this call the next process that needs memory would wait for
+/// that.
 pub fn find_memory(bytes: usize) -> Result<()> {
     use_memory(bytes + bytes / 4)
 }
 
-/// Has a process use so much memory, and end.
+/// Has a process use `bytes` bytes of memory, and end.
 pub fn use_memory(bytes: usize) -> Result<()> {
     let status = Command::new(OWN)
         .args(["bare-memory", &bytes.to_string()])
@@ -73,16 +75,16 @@ pub fn use_memory(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// The process that uses memory, and ends.
+/// The work of the process that uses memory.
 pub fn fill_memory(bytes: usize) {
     std::hint::black_box(vec![1u8; bytes]);
 }
 
-/// The other process: fills fresh memory with what comes over its standard input.
+/// The work of the receiving process: fills fresh memory with the bytes from its standard input.
 pub fn fill(bytes: usize) -> Result<()> {
     let mut socket = TcpStream::from(stdin().as_fd().try_clone_to_owned()?);
     let mut noise = shake(builder()?.build_responder()?, &mut socket)?;
-    // Larger by a tag: records are opened in their places.
+    // The memory is larger by a tag, because records are opened in place.
     let mut memory = vec![0; bytes + TAG];
     let mut sealed = vec![0; PIECE];
     let (mut end, mut filled) = (0, 0);
@@ -110,7 +112,7 @@ fn builder() -> Result<Builder<'static>> {
     Ok(Builder::new(PATTERN.parse()?))
 }
 
-/// One message each way.
+/// Exchanges the two messages of the handshake.
 fn shake(mut noise: HandshakeState, socket: &mut TcpStream) -> Result<TransportState> {
     let mut message = [0; 128];
     while !noise.is_handshake_finished() {

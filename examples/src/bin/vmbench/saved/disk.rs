@@ -1,5 +1,5 @@
-//! The limit of a checkpoint and of a restart: files of as many bytes, written to the disk of the
-//! store or read from it, and nothing else.
+//! The limit of a checkpoint and of a restart: files of the same size, written to the disk of the
+//! store or read from it, and no other work.
 
 use crate::sealed::{LARGE_PAGES, OWN};
 use anyhow::{Context, Result, ensure};
@@ -11,11 +11,11 @@ use std::{
     time::Instant,
 };
 
-/// Where the kernel is told to forget what it has read of files; the user has to be root.
+/// File that makes the kernel drop its cache of files. Only root may write it.
 const FORGET: &str = "/proc/sys/vm/drop_caches";
 
-/// Microseconds to write that memory to so many files of a folder, one after the other, each of which
-/// is on the disk then.
+/// Microseconds to write the memory to a number of files of a folder, one after the other, each
+/// synced to the disk.
 pub fn write(folder: &Path, memory: &[u8], files: usize) -> Result<f64> {
     let folder = tempfile::tempdir_in(folder)?;
     let begin = Instant::now();
@@ -37,7 +37,7 @@ pub fn read(files: &[PathBuf]) -> Result<f64> {
     Ok(String::from_utf8(output.stdout)?.trim().parse()?)
 }
 
-/// The process that reads the files.
+/// The work of the process that reads the files.
 pub fn read_here(files: &[PathBuf]) -> Result<()> {
     let begin = Instant::now();
     let memory: Vec<Vec<u8>> = files.iter().map(fs::read).collect::<Result<_, _>>()?;
@@ -46,12 +46,12 @@ pub fn read_here(files: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// Whether it can be had that files are read from the disk, and not from memory.
+/// Whether the cache can be dropped, so that files are read from the disk.
 pub fn can_forget() -> bool {
     OpenOptions::new().write(true).open(FORGET).is_ok()
 }
 
-/// Has the kernel forget what it has read of files, if it can be had.
+/// Makes the kernel drop its cache of files, if that is possible.
 pub fn forget() -> Result<()> {
     if can_forget() {
         fs::write(FORGET, "1\n").context(FORGET)?;
@@ -59,7 +59,7 @@ pub fn forget() -> Result<()> {
     Ok(())
 }
 
-/// The images of a checkpoint that is called so, of the only application in a store.
+/// The images of the checkpoint with that name, of the only application in a store.
 pub fn images(store: &Path, checkpoint: &str) -> Result<Vec<PathBuf>> {
     let mut apps = fs::read_dir(store)?;
     let app = apps.next().context("the store is empty")??.path();

@@ -1,5 +1,5 @@
-//! An application whose tasks hold memory and rewrite some of it. They tell their master when they are
-//! there, and each time that they were brought back; and it says so when all have.
+//! An application whose tasks hold memory and rewrite some of it. They report to their master when
+//! they have started, and after each restart. The master prints a line when all have reported.
 
 use crate::tags::ANSWER;
 use anyhow::{Context, Result};
@@ -13,14 +13,14 @@ use vm_examples::{
 };
 use vmlib::Spawn;
 
-/// Of its memory, what a task rewrites in each second. Percent.
+/// The part of its memory that a task rewrites in each second. Percent.
 const REWRITTEN: &str = "1";
 /// The line of the master when all its tasks compute.
 const ALL_COMPUTE: &str = "all compute";
-/// How long they may take to start, or to be brought back.
+/// Bound on the time in which the tasks start, or are restarted.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The master. It does not end by itself.
+/// The work of the master. It does not end by itself.
 pub fn master(bytes: usize, count: u32) -> Result<()> {
     let vm = vmlib::init()?;
     let program = env::current_exe()?;
@@ -39,15 +39,15 @@ pub fn master(bytes: usize, count: u32) -> Result<()> {
     }
 }
 
-/// The application, at a console.
+/// The application, with a console.
 pub struct Holders {
-    /// Its master, as a console takes it.
+    /// Its master, in the form that a console takes.
     pub tid: String,
     console: Watched,
 }
 
 impl Holders {
-    /// Starts it; all tasks are there then.
+    /// Starts the application, and waits until all tasks have started.
     pub fn start(
         cluster: &Cluster,
         bytes: usize,
@@ -63,7 +63,8 @@ impl Holders {
         Ok(Holders { tid, console })
     }
 
-    /// Goes on with a console that brings it back. The answer of that, once all compute again.
+    /// Continues with a console that restarts the application. Returns that console's reply, once
+    /// all tasks compute again.
     pub fn follow(&mut self, mut console: Watched) -> Result<serde_json::Value> {
         let (_, answer) = console.line("\"restarted\"", PATIENCE)?;
         console.line(ALL_COMPUTE, PATIENCE)?;
@@ -71,12 +72,12 @@ impl Holders {
         Ok(serde_json::from_str(&answer)?)
     }
 
-    /// When its console says this.
+    /// The moment at which the console prints this text.
     pub fn says(&mut self, text: &str) -> Result<Instant> {
         Ok(self.console.line(text, PATIENCE)?.0)
     }
 
-    /// When all of its tasks compute again.
+    /// The moment at which all tasks compute again.
     pub fn compute_again(&mut self) -> Result<Instant> {
         self.says(ALL_COMPUTE)
     }

@@ -1,9 +1,10 @@
-//! What policies of checkpoints cost an application that computes all the time.
+//! The cost of checkpoint policies for an application that computes all the time.
 //!
-//! Two runs of the same program differ by more than that without any cause in it. So the ways take
-//! turns within a run: it is cut into stretches of as many lines of the program's log as come in
-//! [`STRETCH`], with checkpoints and without, in turn; a stretch with them is compared with the mean of
-//! the one before and the one after it, so that a run which becomes slower harms nobody.
+//! Two runs of the same program differ by more than that cost for other reasons. So the ways take
+//! turns within one run. The run is cut into stretches of as many lines of the program's log as
+//! come in [`STRETCH`], in turn with checkpoints and without. A stretch with checkpoints is
+//! compared with the mean of the stretches before and after it, so that a run which becomes slower
+//! does not distort the result.
 
 use crate::{
     plans::{Program, Way},
@@ -17,26 +18,27 @@ use std::{
 };
 use vm_examples::cluster::{Cluster, Interrupt, Watched};
 
-/// Memory of the programs.
+/// Memory of the programs. Bytes.
 const BYTES: usize = 1 << 30;
-/// How long a stretch is, at most: in each with checkpoints one is made.
+/// Bound on the length of a stretch. One checkpoint is made in each stretch with checkpoints.
 const STRETCH: Duration = Duration::from_secs(10);
-/// The policy of such a stretch, in which no other one is made by itself.
+/// The policy of such a stretch, under which no other checkpoint is made automatically.
 const EVERY: &str = "100s";
-/// Lines before it is looked at how fast they come, and of how many that is told.
+/// Lines before the pace of lines is measured, and lines of that measurement.
 const WARM: usize = 2;
 const TRIED: usize = 4;
-/// Runs at most: each is of seven minutes.
+/// Bound on the runs: each takes seven minutes.
 const RUNS: u32 = 2;
-/// Checkpoints that are made first and do not count, at most: half a stretch apart, until one that is
-/// stored in full tells that increments are not worth it for an application that rewrites all of its
-/// memory, which is tried again at one of sixteen. By then it is known, too, that copies cost its tasks
-/// more than to write into memory, and that memory is there. From then on images are written and stored
-/// as in most of a long run.
+/// Bound on the checkpoints at the beginning, which do not count. They are half a stretch apart,
+/// until one is stored in full: that shows that the store has found increments not worth their
+/// cost, because the application rewrites all of its memory (it tries increments again at one
+/// checkpoint of sixteen). By then the daemon also knows that copies cost the tasks more than
+/// writing into memory, and the memory is allocated. From then on images are written and stored as
+/// in most of a long run.
 const BEGUN_MAX: usize = 12;
-/// Stretches of a run that are compared.
+/// Number of stretches of a run that are compared.
 const COMPARED: usize = 20;
-/// How long a line may take.
+/// Bound on the time between two lines.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The times of stretches.
@@ -44,29 +46,29 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Costs {
     /// Stretches without checkpoints. Microseconds.
     never: Vec<f64>,
-    /// With them, to those without beside it.
+    /// For each way, ratios of stretches with checkpoints to the stretches without next to them.
     ratios: BTreeMap<Way, Vec<f64>>,
 }
 
 impl Costs {
-    /// Microseconds of a stretch without checkpoints, and of the same one with them.
+    /// Microseconds of a stretch without checkpoints, and of the same stretch with them.
     pub fn of(&self, way: Way) -> (f64, f64) {
         let never = median(self.never.clone());
         (never, never * median(self.ratios[&way].clone()))
     }
 }
 
-/// Where the runs of a program are measured, and how many.
+/// The place and the number of the runs of a program.
 pub struct Runs<'a> {
     /// A machine for these runs alone.
     pub cluster: Cluster,
-    /// Ends the runs.
+    /// Interrupts the runs.
     pub interrupt: &'a Interrupt,
-    /// Runs, of which at most [`RUNS`] are made.
+    /// Number of requested runs, of which at most [`RUNS`] are made.
     pub turns: u32,
 }
 
-/// All these ways, in turn.
+/// Measures all these ways, in turn.
 pub fn measure(runs: Runs, program: Program, ways: &[Way], tasks: usize) -> Result<Costs> {
     let mut costs = Costs::default();
     for _ in 0..runs.turns.min(RUNS) {
@@ -74,7 +76,7 @@ pub fn measure(runs: Runs, program: Program, ways: &[Way], tasks: usize) -> Resu
         if ways.contains(&Way::Often) {
             app.begin()?;
         }
-        // The first one does not count: by now lines may come faster than at the beginning.
+        // The first stretch does not count: the pace of lines may have changed since the beginning.
         let first = app.stretch(None)?;
         app.lines = lines_of(first / app.lines as f64);
         let mut before = app.stretch(None)?;
@@ -92,20 +94,20 @@ pub fn measure(runs: Runs, program: Program, ways: &[Way], tasks: usize) -> Resu
     Ok(costs)
 }
 
-/// Lines of a stretch, if one takes so many microseconds.
+/// Number of lines of a stretch, if one line takes `line` microseconds.
 fn lines_of(line: f64) -> usize {
     ((1e6 * STRETCH.as_secs_f64() / line) as usize).max(1)
 }
 
-/// The application, at a console.
+/// The application, with a console.
 struct App<'a> {
     cluster: &'a Cluster,
     interrupt: &'a Interrupt,
     console: Watched,
-    /// Its master, as a console takes it.
+    /// Its master, in the form that a console takes.
     tid: String,
     mark: &'static str,
-    /// When the last line came.
+    /// The time of the last line.
     last: Instant,
     /// The number of lines of a stretch.
     lines: usize,
@@ -131,7 +133,7 @@ impl<'a> App<'a> {
         };
         let mut run = cluster.console();
         run.args(["run", "--no-terminal"]).args(words);
-        // More than it comes to: it is killed.
+        // The program is killed before it has made this number of steps.
         run.args(["1000000000", "--log", "--workers"]);
         run.arg(tasks.to_string());
         let mut app = App {
@@ -152,7 +154,7 @@ impl<'a> App<'a> {
         Ok(app)
     }
 
-    /// Microseconds until so many more lines have come.
+    /// Microseconds until `lines` more lines have come.
     fn follow(&mut self, lines: usize) -> Result<f64> {
         let begin = self.last;
         for _ in 0..lines {
@@ -161,7 +163,7 @@ impl<'a> App<'a> {
         Ok(1e6 * (self.last - begin).as_secs_f64())
     }
 
-    /// Microseconds of a stretch.
+    /// Microseconds of one stretch.
     fn stretch(&mut self, way: Option<Way>) -> Result<f64> {
         self.policy(match way {
             None => "0s",
@@ -179,7 +181,7 @@ impl<'a> App<'a> {
         self.cluster.ask(&command, self.interrupt).map(drop)
     }
 
-    /// Makes one. Whether it is stored in full.
+    /// Makes a checkpoint. Returns whether it is stored in full.
     fn checkpoint(&self) -> Result<bool> {
         let made = self
             .cluster
@@ -187,10 +189,10 @@ impl<'a> App<'a> {
         Ok(made["stored"] == made["bytes"])
     }
 
-    /// Makes those that do not count.
+    /// Makes the checkpoints at the beginning, which do not count.
     fn begin(&mut self) -> Result<()> {
         self.policy(EVERY)?;
-        // The first one is full in any case.
+        // The first checkpoint is full in any case.
         self.checkpoint()?;
         for _ in 1..BEGUN_MAX {
             self.follow(self.lines / 2)?;
@@ -201,7 +203,7 @@ impl<'a> App<'a> {
         Ok(())
     }
 
-    /// Ends it, and empties the store.
+    /// Ends the application, and empties the store.
     fn end(self) -> Result<()> {
         self.cluster.ask(&["kill", &self.tid], self.interrupt)?;
         self.console.end(PATIENCE)?;
