@@ -186,7 +186,8 @@ fn step(thread: usize, random: &mut Random) {
         }
         7 if is_mapped(start) && start + 1 < PAGES && !is_mapped(start + 1) => {
             if kinds[start].load(Relaxed) == ANONYMOUS {
-                // The mapping grows in place, and the new page is zero. SAFETY: as above.
+                // The mapping grows in place, and the new page is zero.
+                // SAFETY: as above.
                 let grown = unsafe { libc::mremap(at, PAGE, 2 * PAGE, 0) };
                 assert_eq!(grown, at, "grown");
                 model[start + 1].store(0, Relaxed);

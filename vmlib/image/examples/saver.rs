@@ -52,7 +52,8 @@ fn main() {
         let error = restore(image.as_fd(), way).expect_err("it does not return");
         panic!("{error}");
     }
-    // Programs that are not written in Rust have this action. SAFETY: the call sets an action.
+    // Programs that are not written in Rust have this action.
+    // SAFETY: the call sets an action.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let files: Vec<File> = arguments.iter().map(|argument| opened(argument)).collect();
     let memory: Vec<u64> = (0..WORDS as u64)

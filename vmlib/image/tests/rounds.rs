@@ -87,7 +87,7 @@ fn check(seeds: u32, words: &str, rounds: &str) {
 }
 
 #[test]
-fn every_page_is_what_it_was_when_the_process_stood_still() {
+fn every_page_has_its_content_of_the_freeze() {
     check(4, "", "5");
 }
 
@@ -107,17 +107,17 @@ fn a_save_that_is_finished_late_has_another_round() {
 }
 
 #[test]
-fn children_have_no_part_in_it() {
+fn children_do_not_disturb_the_rounds() {
     check(4, "background children", "5");
 }
 
 #[test]
-fn a_save_that_is_given_up_is_in_nobodys_way() {
+fn a_save_that_was_given_up_does_not_prevent_the_next_one() {
     check(2, "background dropped", "5");
 }
 
 #[test]
-fn a_process_that_was_brought_back_is_saved_in_rounds_again() {
+fn a_restored_process_can_be_saved_in_rounds() {
     check(2, "background chain children forked", "5");
 }
 
@@ -127,14 +127,14 @@ fn without_rounds_every_page_is_saved_too() {
 }
 
 #[test]
-fn another_program_in_its_place_finds_nothing_of_it() {
+fn an_executed_program_finds_no_rest_of_the_save() {
     let folder = run::open_folder();
     let found = output(command(&["exec"], &folder.path().join("image")), User::Same);
     assert_eq!(found, "itself 0 1 2\n");
 }
 
 #[test]
-fn a_program_that_ends_meanwhile_ends() {
+fn a_program_can_end_during_the_rounds() {
     let folder = run::open_folder();
     let found = output(command(&["end"], &folder.path().join("image")), User::Same);
     assert_eq!(found, "ended\n");
@@ -160,12 +160,12 @@ fn a_child_of_a_process_that_is_being_saved_can_be_saved() {
 }
 
 #[test]
-fn with_files_whose_reads_leave_no_trace_all_memory_is_in_the_last_round() {
+fn direct_reads_put_all_memory_into_the_last_round() {
     check(2, "direct", "5");
 }
 
 #[test]
-fn a_host_without_the_processors_features_says_so_before_memory_comes() {
+fn a_missing_processor_feature_is_refused_before_memory_is_read() {
     let folder = run::open_folder();
     let image = folder.path().join("image");
     assert!(output(command(&["save", "1"], &image), User::Same).starts_with("here: 0"));
@@ -236,7 +236,7 @@ fn refuse(command: &mut Command, call: u32, argument: Option<u32>, error: i32) {
 }
 
 #[test]
-fn where_the_kernel_cannot_watch_memory_it_is_saved_without_rounds() {
+fn without_a_write_watch_memory_is_saved_without_rounds() {
     for (call, argument, error) in [
         (USERFAULTFD, None, libc::ENOSYS),
         (USERFAULTFD, None, libc::EPERM),

@@ -308,8 +308,8 @@ fn advice() {
         }
         assert_eq!(flags_at(*place), flags[index]);
     }
-    // A child does not have one piece of memory, and finds zeros in the other. SAFETY: the child
-    // makes system calls only, and ends.
+    // A child does not have one piece of memory, and finds zeros in the other.
+    // SAFETY: the child makes system calls only, and ends.
     let copy = unsafe { libc::fork() };
     if copy == 0 {
         let wiped = get(places[1], 7) == 0;

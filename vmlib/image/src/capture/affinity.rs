@@ -99,7 +99,7 @@ mod tests {
     use crate::frozen::arena;
 
     #[test]
-    fn processors_that_are_missing_are_told_and_change_nothing() {
+    fn missing_processors_are_reported_and_change_nothing() {
         let _alone = arena::ONE_TEST.lock();
         // In a thread of its own, so that the test changes no other thread.
         let tested = std::thread::spawn(|| {

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gets_rights_that_the_process_had_given_up() {
+    fn a_restore_returns_no_right_that_the_process_gave_up() {
         let root = of(0, &[0], u64::MAX);
         let user = of(1000, &[7, 1000], 0);
         assert_eq!(change(root, root), Some([false; 3]));

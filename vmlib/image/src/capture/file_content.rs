@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_count_as_the_zeros_that_they_are() {
+    fn holes_count_as_zeros() {
         let file = tempfile::tempfile().expect("a file");
         let mut buffer = vec![1; PIECE];
         let mut content = vec![0; 5 * PIECE + 777];
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_not_changed_for_some_time_is_not_read_again() {
+    fn only_settled_files_are_not_read_again() {
         let _alone = arena::ONE_TEST.lock();
         arena::reset().expect("memory");
         let mut known = KnownSums::new().expect("a list");

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_are_read_as_the_kernel_tells_them() {
+    fn locks_are_parsed_as_the_kernel_writes_them() {
         let posix = parse(
             5,
             b"lock:\t2: POSIX  ADVISORY  WRITE 20911 fe:00:10012680 10 14",

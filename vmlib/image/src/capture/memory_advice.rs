@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_are_read_as_the_kernel_tells_them() {
+    fn flags_are_parsed_as_the_kernel_writes_them() {
         assert_eq!(kinds_of(b" rd wr mr mw me ac sd "), 0);
         assert_eq!(kinds_of(b" rd wr mr mw me dc wf ac"), 1 | 2);
         assert_eq!(kinds_of(b" rd wr lo ac hg"), LOCKED | 4);

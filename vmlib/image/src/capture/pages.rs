@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_find_the_pages_that_were_written_and_no_other() {
+    fn both_interfaces_find_the_written_pages() {
         let mapping = mapped(100_000);
         let every = 37;
         for page in (0..100_000).step_by(every) {

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_whole_words() {
+    fn a_text_with_other_characters_is_no_number() {
         assert_eq!(decimal(b"120"), Some(120));
         assert_eq!(hexadecimal(b"7fffA0"), Some(0x7f_ffa0));
         for bad in [&b""[..], b"1x", b"-1", b"99999999999999999999"] {

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_of_the_network_is_known_by_its_addresses() {
+    fn a_network_socket_is_described_by_its_addresses() {
         for any in ["127.0.0.1:0", "[::1]:0"] {
             // Some hosts have no IPv6.
             let Ok(listener) = TcpListener::bind(any) else {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_is_known_by_the_path_of_whoever_listens() {
+    fn a_unix_socket_is_described_by_the_path_of_the_listener() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("s");
         let listener = UnixListener::bind(&path).expect("a socket");

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_stopped_writes_nothing_any_more() {
+    fn a_stopped_thread_writes_nothing_any_more() {
         let _alone = arena::ONE_TEST.lock();
         let ended = AtomicBool::new(false);
         // With one processor for all threads, a thread that stops wakes the saving thread before it

@@ -41,8 +41,8 @@ fn is_in_front(fd: usize) -> bool {
     let mut group = 0i32;
     // SAFETY: the kernel writes a number.
     let told = unsafe { sys::call3(nr::IOCTL, fd, TIOCGPGRP, &raw mut group as usize) };
-    // The call fails if the terminal is not that of this session; then there are no jobs. SAFETY:
-    // the call only reads.
+    // The call fails if the terminal is not that of this session; then there are no jobs.
+    // SAFETY: the call only reads.
     told != 0 || group as isize == unsafe { sys::call0(GETPGRP) }
 }
 

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_page_that_was_moved_is_joined_to_again_is_watched_again() {
+    fn a_mapping_that_a_moved_page_rejoins_is_watched_again() {
         let watch = WriteWatch::begin().expect("a kernel that can watch");
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let map = || sys::map(0, LEN, libc::PROT_READ | libc::PROT_WRITE, flags).expect("memory");

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_was_cut_anywhere_has_no_end() {
+    fn a_truncated_image_has_no_end() {
         let mut image = RecordWriter::new(Vec::new(), 4096, Codec::Plain).unwrap();
         image.section(1, 0, &[7; 300]).unwrap();
         let image = image.end().unwrap();

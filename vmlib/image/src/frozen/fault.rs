@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_can_be_shown() {
+    fn a_name_that_is_not_utf_8_can_be_shown() {
         assert_eq!(Shown(b"a\xffb").to_string(), "a\u{fffd}b");
     }
 }

@@ -172,8 +172,9 @@ extern "C" fn on_fault(signal: i32, info: *mut libc::siginfo_t, context: *mut li
     // SAFETY: both are as the kernel wrote them.
     let (told, context) = unsafe { (&*info.cast::<Info>(), &mut *context) };
     if told.code <= 0 {
-        // Another process has sent the signal: it stays pending until the save has ended. SAFETY:
-        // the first 64 bits of the set are the kernel's. A process may send itself any information.
+        // Another process has sent the signal: it stays pending until the save has ended.
+        // SAFETY: the first 64 bits of the set are the kernel's. A process may send itself any
+        // information.
         unsafe {
             *(&raw mut context.uc_sigmask).cast::<u64>() |= signal::bit(signal);
             let (pid, info) = (sys::getpid() as usize, info as usize);

@@ -42,8 +42,9 @@ pub fn reserve() -> Outcome<()> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let base = sys::map(0, ALL, prot, flags).step("reserving a stack")?;
         // The memory must be a mapping of its own in the kernel's table, so that the image can
-        // leave it out as a whole. SAFETY: the memory is new. Without this advice the kernel would
-        // join a neighbour of the same kind.
+        // leave it out as a whole.
+        // SAFETY: the memory is new. Without this advice the kernel would join a neighbour of the
+        // same kind.
         unsafe { sys::call3(sys::nr::MADVISE, base, ALL, libc::MADV_DONTDUMP as usize) };
         BASE.store(base, SeqCst);
     }

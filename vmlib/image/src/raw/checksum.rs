@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_has_the_same_sum_and_nothing_around_it_changes() {
+    fn a_copy_has_the_same_checksum_and_changes_nothing_around_it() {
         for len in [0, 1, 15, 16, 31, 32, 33, 47, 48, 64, 100, 4096, 5000] {
             for from in [0, 1, 8] {
                 let bytes = &bytes(len + from)[from..];
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_change_places_are_noticed() {
+    fn swapped_parts_change_the_sum() {
         let sum = |a, b| mixed(a, 0).wrapping_add(mixed(b, 1));
         assert_ne!(sum(7, 9), sum(9, 7));
         assert_ne!(mixed(7, 3).wrapping_add(mixed(7, 4)), 0);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_folder_that_a_path_lies_in_decides() {
+    fn the_longest_folder_that_contains_a_path_decides() {
         let map = map(b"/a\0/x\0/a/b\0/y/z\0/not/ended\0/w");
         let here = |path: &str| {
             let mut room = [1; PATH];
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_becomes_too_long_is_told() {
+    fn a_path_that_becomes_too_long_is_refused() {
         let map = map(b"/a\0/xxxxxxxxxx\0");
         let long = [&b"/a/"[..], &[b'c'; PATH - 8]].concat();
         assert!(map.put(&long, &mut [0; PATH]).is_none());

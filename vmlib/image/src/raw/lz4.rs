@@ -171,7 +171,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_compressed_comes_back_here_and_in_the_crate(input in inputs()) {
+        fn compressed_data_is_decompressed_here_and_by_the_crate(input in inputs()) {
             let block = compressed(&input);
             let mut output = vec![0; input.len()];
             prop_assert_eq!(decompress(&block, &mut output), Some(()));
@@ -180,7 +180,7 @@ mod tests {
         }
 
         #[test]
-        fn what_the_crate_compresses_comes_back_here(input in inputs()) {
+        fn data_compressed_by_the_crate_is_decompressed_here(input in inputs()) {
             let block = lz4_flex::block::compress(&input);
             let mut output = vec![0; input.len()];
             prop_assert_eq!(decompress(&block, &mut output), Some(()));
@@ -188,7 +188,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(
+        fn arbitrary_bytes_cause_no_panic(
             block in prop::collection::vec(any::<u8>(), 0..200), len in 0..500usize
         ) {
             let _ = decompress(&block, &mut vec![0; len]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repeats_gets_small_and_without_room_there_is_nothing() {
+    fn repetitions_get_small_and_a_short_output_is_an_error() {
         let input = b"abcdefgh".repeat(10_000);
         assert!(compressed(&input).len() < input.len() / 100);
         assert_eq!(compress(&input, &mut [0; 100], &mut [0; TABLE]), None);

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_area_is_as_long_as_the_processor_says() {
+    fn the_xsave_area_has_the_length_that_the_processor_reports() {
         let cpu = here();
         assert_ne!(cpu.leaf_1_edx, 0);
         if cpu.xcr0 != 0 {
@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_what_is_here_also_after_it_was_forgotten() {
+    fn the_cached_processor_is_that_of_the_host_also_after_forget() {
         assert_eq!(known(), here());
         forget();
         assert_eq!(known(), here());
     }
 
     #[test]
-    fn a_host_lacks_nothing_of_itself_nor_of_one_with_fewer_registers() {
+    fn a_host_lacks_nothing_of_itself_or_of_a_host_with_fewer_registers() {
         let cpu = here();
         let layout = Layout::here(cpu.xcr0);
         assert_eq!(lacks(&cpu, &cpu, &layout).count(), 0);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_at_another_place_is_noticed_and_a_missing_part_is_only_missing() {
+    fn a_moved_part_is_a_lack_of_layout_and_a_missing_part_only_a_missing_part() {
         // Vector registers with 512 bits, and the protection keys: at Intel's places, at AMD's.
         let mut parts = [[0; 2]; 64];
         (parts[2], parts[9]) = ([576, 256], [2688, 8]);

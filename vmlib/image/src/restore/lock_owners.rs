@@ -377,7 +377,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_a_mutex_that_a_thread_holds_is_changed() {
+    fn only_a_mutex_that_a_thread_holds_is_changed() {
         // SAFETY: zeros are values of all fields.
         let mut thread: Thread = unsafe { std::mem::zeroed() };
         thread.tid = 100;

@@ -1,10 +1,10 @@
 //! The first code that runs in a restored process. The code is part of the image.
 //!
 //! 1. The restorer has put the memory in place, and jumps to [`entry`] on a stack of its own, with
-//!   all signals blocked.
+//!    all signals blocked.
 //! 2. `prepare` sets descriptors, limits, signal actions and timers, and makes the other threads.
 //! 3. Each thread resumes by returning from the signal frame that it had when it was stopped
-//!   (`live`).
+//!    (`live`).
 //!
 //! An error ends the process with [`CANNOT_GO_ON`](crate::CANNOT_GO_ON).
 //!
@@ -500,7 +500,8 @@ fn live(index: usize) -> ! {
     }
     rseq::register(thread);
     // The address is read now and not where it is used: the thread that resumes first may save
-    // again at once, and then the plan does not exist any more. SAFETY: the plan still exists here.
+    // again at once, and then the plan does not exist any more.
+    // SAFETY: the plan still exists here.
     let frame = unsafe { (&raw const thread.frame).read_volatile() };
     thread_signals::put_back(thread.tid);
     if index == leader(plan) {

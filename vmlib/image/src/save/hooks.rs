@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_called_inside_out_and_one_that_refuses_undoes_those_before() {
+    fn hooks_run_in_reverse_after_a_save_and_a_refusal_undoes_the_earlier_ones() {
         let notes = Arc::new(Mutex::new(Vec::new()));
         let take = || std::mem::take(&mut *notes.lock().expect("notes"));
         register(Box::new(Noted("a", false, notes.clone())));

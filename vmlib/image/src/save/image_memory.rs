@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_made_around_what_is_there_or_not_at_all() {
+    fn existing_content_stays_when_memory_is_made() {
         let file = file();
         pwrite(&file, b"before", 5_000_000).expect("room");
         match make(file.as_fd(), 6_000_000) {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_seen_where_it_was_made() {
+    fn a_written_image_can_be_mapped_only_in_sealed_memory() {
         let file = file();
         pwrite(&file, b"what is written", 0).expect("room");
         // SAFETY: nothing writes to the file any more.

@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_into_memory_is_what_goes_through_calls() {
+    fn an_image_written_into_memory_equals_one_written_by_calls() {
         let long = vec![1; 300_000];
         let sections: [&[u8]; 4] = [&[2; 100], &long, &[], &[3; 5000]];
         for before in [0, 4000] {

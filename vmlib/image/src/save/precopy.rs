@@ -328,8 +328,8 @@ extern "C" fn run(place: usize) {
         unsafe { &mut *shared.work.get() }.send(1, shared.task.until, &is_wanted);
         from = ONE_MORE;
     }
-    // The write watch ends here; no thread needs the rounds any more. SAFETY: no other thread uses
-    // the value.
+    // The write watch ends here; no thread needs the rounds any more.
+    // SAFETY: no other thread uses the value.
     unsafe { (*shared.work.get()).rounds = Ok(None) };
     if shared.phase.load(SeqCst) == CANCELLED {
         turn::SAVE.give_back();

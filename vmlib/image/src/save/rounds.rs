@@ -215,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_sent_and_is_not_there_is_gone() {
+    fn sent_memory_without_content_is_gone() {
         let _alone = arena::ONE_TEST.lock();
         arena::reset().expect("tables");
         let mut sent = [[40, 50], [0, 10], [5, 20], [60, 70]];

@@ -1,7 +1,7 @@
 //! The order of a save of this process.
 //!
 //! 1. `save_alone`: while the program runs, everything that takes long is read, and what cannot be
-//!   saved is refused ([`check`]).
+//!    saved is refused ([`check`]).
 //! 2. `frozen`: all threads are stopped, and the state of the process is captured.
 //! 3. `write`: the image is written by this process or by a forked copy of it.
 //!

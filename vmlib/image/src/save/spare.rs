@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_has_zeros_where_it_was_withheld_and_the_next_one_has_all() {
+    fn withheld_memory_is_zero_in_a_copy_and_whole_in_the_next_one() {
         let range = memory(20, &[0]);
         let withheld = Withheld(Box::leak(Box::new([[range.start, range.end]])));
         // The byte that a copy of the process finds.

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_new_and_follows_no_link() {
+    fn a_file_is_made_new_and_no_link_is_followed() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().expect("a folder");
         let (whole, other) = (folder.path().join("whole"), folder.path().join("other"));

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_would_not_answer_is_not_sent_a_signal() {
+    fn a_process_that_would_not_handle_the_signal_is_refused() {
         let mut look = ProcessStatus {
             pid: 1,
             name: "x".to_owned(),

@@ -1,9 +1,9 @@
 //! Requests the image of another process, and reports the result.
 //!
 //! 1. The requester listens at a socket without a file, whose name is a random number, and sends
-//!   [`TRIGGER`] with that number.
+//!    [`TRIGGER`] with that number.
 //! 2. The process that gets the signal connects, and receives the descriptor of the image's file
-//!   and the modes. So the process needs no path, and no rights to the folder.
+//!    and the modes. So the process needs no path, and no rights to the folder.
 //! 3. The process reports over the socket how the save ended.
 //!
 //! Each end checks the process at the other end: the saved process takes a descriptor only from

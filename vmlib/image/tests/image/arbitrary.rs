@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_images_with_good_checksums_are_survived(
+    fn changed_images_with_good_checksums_cause_no_panic(
         lz4 in any::<bool>(), changes in changes(),
     ) {
         let codec = if lz4 { Codec::Lz4 } else { Codec::Plain };
@@ -70,7 +70,7 @@ proptest! {
     }
 
     #[test]
-    fn any_number_in_any_head_is_survived(
+    fn any_number_in_any_head_causes_no_panic(
         section in 0usize..8, field in 0usize..8, value in edge(), lz4 in any::<bool>(),
     ) {
         let codec = if lz4 { Codec::Lz4 } else { Codec::Plain };
@@ -87,7 +87,7 @@ proptest! {
     }
 
     #[test]
-    fn any_number_in_any_record_is_survived(at in any::<prop::sample::Index>(), value in edge()) {
+    fn any_number_in_any_record_causes_no_panic(at in any::<prop::sample::Index>(), value in edge()) {
         let mut bytes = Made::small().write(Codec::Plain);
         // The records come before the pages.
         let at = at.index(2000) & !7;

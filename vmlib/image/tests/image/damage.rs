@@ -12,7 +12,7 @@ use vm_image::{
 use crate::made::{Made, Short, read, reseal};
 
 #[test]
-fn what_is_written_is_read() {
+fn a_written_image_is_read_unchanged() {
     let made = Made::small();
     for codec in [Codec::Plain, Codec::Lz4] {
         let sections = read(&made.write(codec)[..]).unwrap();
@@ -101,7 +101,7 @@ fn every_flipped_bit_of_a_compressed_image_is_an_error_or_changes_no_content() {
 }
 
 #[test]
-fn sections_that_are_lost_doubled_or_from_another_image_are_noticed() {
+fn lost_duplicated_and_foreign_sections_are_errors() {
     let bytes = Made::small().write(Codec::Plain);
     let spans = spans(&bytes);
     let (pages, content) = (spans[5].clone(), spans[6].clone());
@@ -136,7 +136,7 @@ fn sections_that_are_lost_doubled_or_from_another_image_are_noticed() {
 }
 
 #[test]
-fn bytes_that_are_no_section_are_told_apart_from_a_damaged_one() {
+fn bytes_without_a_section_and_a_damaged_section_are_different_errors() {
     let mut bytes = Made::small().write(Codec::Plain);
     bytes[Prefix::LEN] ^= 1;
     match read(&bytes[..]).unwrap_err() {
@@ -146,7 +146,7 @@ fn bytes_that_are_no_section_are_told_apart_from_a_damaged_one() {
 }
 
 #[test]
-fn other_files_other_versions_and_other_machines_are_named() {
+fn foreign_files_versions_and_architectures_are_named() {
     for other in [
         &b"\x7fELF\x02\x01\x01 and so on and so on"[..],
         b"VMIMAGE\r\n",
@@ -176,7 +176,7 @@ fn other_files_other_versions_and_other_machines_are_named() {
 }
 
 #[test]
-fn a_failing_source_is_told_apart_and_ends_the_reading() {
+fn a_failing_source_is_an_error_of_its_own_and_ends_the_reading() {
     struct Failing;
     impl Read for Failing {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
@@ -199,7 +199,7 @@ fn a_failing_source_is_told_apart_and_ends_the_reading() {
 }
 
 #[test]
-fn errors_say_where_what_and_what_to_do() {
+fn errors_name_place_cause_and_remedy() {
     let mut bytes = Made::small().write(Codec::Plain);
     let pages = spans(&bytes)[5].clone();
     bytes[pages.start + Section::LEN + 99] ^= 1;

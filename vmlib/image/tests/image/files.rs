@@ -73,7 +73,7 @@ fn files_that_are_as_they_were_are_no_problem() {
 }
 
 #[test]
-fn a_lost_a_grown_and_an_altered_file_are_told_apart() {
+fn missing_grown_and_altered_files_are_different_problems() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("data");
     let mut content = vec![7; 300_000];
@@ -186,7 +186,7 @@ fn a_file_that_is_carried_may_be_behind_where_the_process_writes_it() {
 }
 
 #[test]
-fn what_would_be_rolled_back_may_hold_anything() {
+fn a_file_that_would_be_rolled_back_may_have_any_content() {
     let dir = tempfile::tempdir().unwrap();
     for (way, carried, now, is_well) in [
         (libc::O_RDWR, 1, "something else", true),
@@ -209,7 +209,7 @@ fn what_would_be_rolled_back_may_hold_anything() {
 }
 
 #[test]
-fn pieces_that_changed_places_are_noticed() {
+fn swapped_pieces_of_a_file_are_a_change() {
     let dir = tempfile::tempdir().unwrap();
     let mut content = vec![1; 256 << 10];
     content.resize(512 << 10, 2);
@@ -220,7 +220,7 @@ fn pieces_that_changed_places_are_noticed() {
 }
 
 #[test]
-fn what_the_save_could_not_read_is_known_by_its_size_alone() {
+fn a_file_that_the_save_could_not_read_is_compared_by_size_alone() {
     let dir = tempfile::tempdir().unwrap();
     let mut made = with_file(dir.path(), b"before", libc::O_WRONLY);
     (made.files[0].check, made.files[0].checked) = (0, 0);
@@ -229,7 +229,7 @@ fn what_the_save_could_not_read_is_known_by_its_size_alone() {
 }
 
 #[test]
-fn rights_that_are_missing_are_told() {
+fn missing_rights_are_reported() {
     let dir = tempfile::tempdir().unwrap();
     let made = with_file(dir.path(), b"short", libc::O_RDWR);
     let file = dir.path().join("data");
@@ -247,7 +247,7 @@ fn rights_that_are_missing_are_told() {
 }
 
 #[test]
-fn directories_devices_and_mapped_files_have_to_be_there() {
+fn directories_devices_and_mapped_files_must_exist() {
     let dir = tempfile::tempdir().unwrap();
     let gone = dir.path().join("gone");
     let mut made = with_file(dir.path(), b"", libc::O_RDONLY);

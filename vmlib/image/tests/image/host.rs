@@ -8,7 +8,7 @@ use vm_image::{
 use crate::made::Made;
 
 #[test]
-fn this_host_is_described_as_it_is() {
+fn this_host_is_described_correctly() {
     let here = Host::here();
     assert_eq!(here.machine, X86_64);
     // Every processor of this architecture has this feature.
@@ -21,7 +21,7 @@ fn this_host_is_described_as_it_is() {
 }
 
 #[test]
-fn an_image_of_this_host_has_nothing_in_its_way() {
+fn an_image_of_this_host_has_no_obstacle() {
     let here = Host::here();
     let mut facts = Made::small().facts;
     facts.cpu = here.cpu;
@@ -30,7 +30,7 @@ fn an_image_of_this_host_has_nothing_in_its_way() {
 }
 
 #[test]
-fn each_lost_feature_is_named_and_what_no_program_sees_is_not() {
+fn each_missing_feature_is_named_and_hidden_bits_are_not() {
     let mut here = Host::here();
     (here.machine, here.page_size) = (X86_64, 4096);
     here.cpu = Default::default();
@@ -71,7 +71,7 @@ fn each_lost_feature_is_named_and_what_no_program_sees_is_not() {
 }
 
 #[test]
-fn other_pages_and_other_architectures_are_told() {
+fn other_page_sizes_and_architectures_are_obstacles() {
     let mut here = Host::here();
     (here.machine, here.page_size) = (X86_64, 4096);
     let mut facts = Made::small().facts;
@@ -90,7 +90,7 @@ fn other_pages_and_other_architectures_are_told() {
 }
 
 #[test]
-fn a_user_is_brought_back_by_whom_he_may_be() {
+fn the_user_of_an_image_decides_who_may_restore_it() {
     let mut here = Host::here();
     let mut facts = Made::small().facts;
     facts.cpu = here.cpu;
@@ -123,7 +123,7 @@ fn a_user_is_brought_back_by_whom_he_may_be() {
 }
 
 #[test]
-fn registers_at_other_places_are_told_in_words_of_their_own() {
+fn another_layout_of_registers_is_an_obstacle_of_its_own() {
     let here = Host::here();
     let mut facts = Made::small().facts;
     facts.cpu = here.cpu;

@@ -51,7 +51,7 @@ fn names_lie_inside_the_names() {
 }
 
 #[test]
-fn as_many_threads_follow_as_are_announced() {
+fn the_number_of_threads_matches_the_facts() {
     let (said, found) = (3, 2);
     let none = |made: &mut Made| {
         made.facts.threads = 0;
@@ -70,7 +70,7 @@ fn as_many_threads_follow_as_are_announced() {
 }
 
 #[test]
-fn files_are_known_kinds_and_duplicates_follow_originals() {
+fn files_have_known_kinds_and_duplicates_follow_originals() {
     assert_eq!(wrong(|made| made.files[0].kind = 0), Impossible::File(0));
     assert_eq!(wrong(|made| made.files[0].kind = 7), Impossible::File(0));
     assert_eq!(
@@ -104,7 +104,7 @@ fn files_are_known_kinds_and_duplicates_follow_originals() {
 }
 
 #[test]
-fn what_is_carried_is_a_regular_file_and_one_without_a_name_is_carried() {
+fn only_regular_files_are_carried_and_a_nameless_one_must_be() {
     assert_eq!(wrong(|made| made.files[0].kind = 5), Impossible::File(0));
     assert_eq!(wrong(|made| made.files[0].carried = 1), Impossible::File(0));
     assert_eq!(wrong(|made| made.files[1].carried = 2), Impossible::File(1));
@@ -219,7 +219,7 @@ fn pages_lie_inside_one_mapping_and_ascend() {
 }
 
 #[test]
-fn mappings_that_touch_are_two_all_the_same() {
+fn pages_must_not_cross_from_one_mapping_into_the_next() {
     let page = u64::from(PAGE);
     let touching = |made: &mut Made| {
         made.mappings[0].start = STACK - page;
@@ -262,7 +262,7 @@ fn sections_come_in_their_order() {
 }
 
 #[test]
-fn heads_hold_nothing_that_has_no_meaning() {
+fn reserved_fields_of_heads_must_be_zero() {
     assert_eq!(wrong_head(6, &[2, 0]), Impossible::Codec(2));
     assert_eq!(wrong_head(12, &[1]), Impossible::Reserved);
     assert_eq!(wrong_head(48, &[1]), Impossible::Reserved);
@@ -322,7 +322,7 @@ fn lengths_above_their_limits_are_refused_before_memory_is_taken() {
 }
 
 #[test]
-fn the_end_tells_of_what_came_before() {
+fn the_end_matches_the_sections_before_it() {
     let image = Made::small().write(Codec::Plain);
     let payload = image.len() - 24;
     for (offset, what) in [
@@ -351,7 +351,7 @@ fn the_end_tells_of_what_came_before() {
 }
 
 #[test]
-fn a_compressed_section_cannot_hold_what_no_block_of_its_length_holds() {
+fn a_compressed_section_has_a_length_that_lz4_can_reach() {
     let head = |raw_len, payload: &[u8]| {
         let mut head = Section::new(format::FACTS, 0, 0, &[]);
         (head.codec, head.raw_len) = (format::LZ4, raw_len);

@@ -50,7 +50,7 @@ pub fn peak_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 #[test]
-fn a_section_as_long_as_allowed_takes_no_more_than_its_limit_and_one_that_only_says_so_no_more() {
+fn a_section_uses_no_more_memory_than_its_limit_or_its_bytes() {
     const SMALL: usize = 64 << 10;
     let mut made = Made::small();
     made.mappings[1].end = STACK + 4 * SECTION_MAX as u64;

@@ -13,7 +13,7 @@ use vm_image::{
 use crate::made::{CODE, Made, PAGE};
 
 #[test]
-fn a_summary_tells_what_was_saved() {
+fn a_summary_has_the_state_of_the_process() {
     let mut made = Made::small();
     made.body.insert(0, (PAGES, CODE, vec![1; PAGE as usize]));
     for codec in [Codec::Plain, Codec::Lz4] {
@@ -53,7 +53,7 @@ fn a_summary_tells_what_was_saved() {
 }
 
 #[test]
-fn the_heads_can_be_read_alone_and_the_pages_need_not_be_there() {
+fn the_first_sections_can_be_read_without_the_pages() {
     let bytes = Made::small().write(Codec::Plain);
     let whole = Summary::read(&bytes[..]).unwrap();
     let behind = size_of::<Section>() + 24 + size_of::<Section>() + 8 + size_of::<Section>() + 4096;
@@ -68,7 +68,7 @@ fn the_heads_can_be_read_alone_and_the_pages_need_not_be_there() {
 }
 
 #[test]
-fn names_that_are_not_utf_8_are_shown_as_far_as_they_are() {
+fn names_that_are_not_utf_8_are_shown_with_replacements() {
     let mut made = Made::small();
     made.facts.exe = made.names.add(b"/bin/\xff\xfe");
     made.facts.command = made.names.add(b"");
@@ -91,7 +91,7 @@ fn as_json_a_summary_has_the_names_of_its_fields() {
 }
 
 #[test]
-fn memory_can_be_passed_over_and_lost_bytes_show_all_the_same() {
+fn skipped_memory_with_lost_bytes_is_an_error() {
     let made = Made::small();
     for codec in [Codec::Plain, Codec::Lz4] {
         let bytes = made.write(codec);
@@ -106,7 +106,7 @@ fn memory_can_be_passed_over_and_lost_bytes_show_all_the_same() {
 }
 
 #[test]
-fn memory_of_early_rounds_counts_and_can_be_passed_over() {
+fn memory_of_early_rounds_counts_and_can_be_skipped() {
     let made = Made::small();
     let mut image = RecordWriter::new(Vec::new(), PAGE, Codec::Plain).unwrap();
     let space = [Mapping {
@@ -151,7 +151,7 @@ fn rounds_are_those_of_one_processor() {
 }
 
 #[test]
-fn an_image_within_a_file_can_be_passed_over() {
+fn an_image_within_a_file_can_be_skipped() {
     let bytes = Made::small().write(Codec::Plain);
     let mut file = Cursor::new([b"before", &bytes[..], b"behind"].concat());
     file.set_position(6);

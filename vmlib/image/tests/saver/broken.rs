@@ -66,7 +66,7 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_disk_that_is_full() {
+fn a_full_disk() {
     let folder = tempfile::tempdir().expect("a folder");
     let inside = folder.path().join("small");
     fs::create_dir(&inside).expect("a folder");
@@ -86,7 +86,7 @@ fn a_disk_that_is_full() {
 
 /// No byte can be written.
 #[test]
-fn a_device_that_is_full() {
+fn a_full_device() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut saver = Saver::start(None);
     for way in WAYS {
@@ -98,7 +98,7 @@ fn a_device_that_is_full() {
 
 /// The kernel also sends a signal for this error, which must not reach the program.
 #[test]
-fn files_that_may_grow_no_more() {
+fn the_limit_on_the_size_of_files() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut saver = Saver::start(None);
     for way in WAYS {
@@ -161,7 +161,7 @@ fn assert_truncated(reader: JoinHandle<Vec<u8>>) {
 }
 
 #[test]
-fn a_pipe_whose_reader_goes() {
+fn a_pipe_whose_reader_closes() {
     let folder = tempfile::tempdir().expect("a folder");
     let pipe = folder.path().join("pipe");
     make_pipe(&pipe);
@@ -178,7 +178,7 @@ fn a_pipe_whose_reader_goes() {
 }
 
 #[test]
-fn a_socket_whose_reader_goes() {
+fn a_socket_whose_reader_closes() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("socket");
     let mut saver = Saver::start(None);
@@ -199,7 +199,7 @@ fn a_socket_whose_reader_goes() {
 
 /// The restorer, too, refuses an image that was cut off.
 #[test]
-fn what_was_written_of_an_image_brings_nothing_back() {
+fn a_truncated_image_is_not_restored() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     let mut saver = Saver::start(None);
@@ -236,7 +236,7 @@ fn heads(image: &Path) -> Vec<u64> {
 /// Two workers read a file at once. One finds a bad head while the other still reads the memory
 /// before that head, and then waits for the lock of the first.
 #[test]
-fn nobody_who_brings_it_back_waits_for_one_who_saw_that_it_is_broken() {
+fn no_worker_waits_for_a_worker_that_found_damage() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     let mut saver = Saver::start(None);

@@ -39,7 +39,7 @@ fn assert_reads(image: &Path, content: &str) {
 }
 
 #[test]
-fn a_log_that_has_only_grown_is_written_on() {
+fn a_log_that_has_only_grown_is_continued() {
     let (_folder, file, image, mut saver) = begin(b"one,");
     assert_eq!(saver.ask("append two,"), "done");
     assert_eq!(saver.save(&image, ""), "saved");
@@ -61,7 +61,7 @@ fn a_log_that_has_only_grown_is_written_on() {
 }
 
 #[test]
-fn all_of_a_file_is_compared_unless_less_was_wanted() {
+fn all_of_a_file_is_compared_unless_the_option_says_less() {
     let mut content = vec![b'.'; 20 << 20];
     let (_folder, file, image, mut saver) = begin(&content);
     assert_eq!(saver.save(&image, ""), "saved");
@@ -77,7 +77,7 @@ fn all_of_a_file_is_compared_unless_less_was_wanted() {
 }
 
 #[test]
-fn a_carried_file_is_made_where_it_is_missing_and_never_overwritten() {
+fn a_missing_carried_file_is_made_and_an_existing_one_never_overwritten() {
     for words in ["carry", "carry forked", "carry rounds", "carry compress"] {
         let (_folder, file, image, mut saver) = begin(b"as it was");
         assert_eq!(saver.save(&image, words), "saved");
@@ -123,7 +123,7 @@ fn a_carried_log_that_is_behind_gets_the_rest() {
 
 /// The other host has the user's files in another folder.
 #[test]
-fn files_below_a_folder_are_looked_for_below_another_one() {
+fn files_below_a_folder_are_opened_below_another_one() {
     let (folder, file, image, mut saver) = begin(b"one,");
     let inside = file.parent().expect("a folder").to_owned();
     let other = folder.path().join("other");
@@ -153,7 +153,7 @@ fn files_below_a_folder_are_looked_for_below_another_one() {
 
 /// Files are carried in the order of descriptors, as long as they fit.
 #[test]
-fn of_some_bytes_as_many_files_are_carried_as_fit() {
+fn as_many_files_are_carried_as_fit() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     let names = ["a", "b", "c"].map(|name| folder.path().join(name));
@@ -185,7 +185,7 @@ fn of_some_bytes_as_many_files_are_carried_as_fit() {
 }
 
 #[test]
-fn what_is_missing_is_named_with_what_to_do() {
+fn a_missing_file_or_folder_is_named_with_the_remedy() {
     let (_folder, file, image, mut saver) = begin(b"as it was");
     assert_eq!(saver.save(&image, ""), "saved");
     fs::remove_file(&file).expect("it is there");
@@ -233,7 +233,7 @@ fn a_deleted_file_has_to_fit() {
 
 /// Another process writes into the carried file while the image is written. Growth is harmless.
 #[test]
-fn a_file_that_only_grows_meanwhile_is_carried_as_long_as_it_was() {
+fn a_file_that_grows_during_the_save_is_carried_with_its_old_length() {
     let content = vec![b'.'; 8 << 20];
     for grows in [true, false] {
         let (folder, file, image, mut saver) = begin(&content);
@@ -272,7 +272,7 @@ fn a_file_that_only_grows_meanwhile_is_carried_as_long_as_it_was() {
 
 /// Through a pipe, with and without compression.
 #[test]
-fn carried_files_come_over_a_pipe_too() {
+fn an_image_with_carried_files_can_be_read_from_a_pipe() {
     for words in ["carry", "carry compress"] {
         let content = "as it was, ".repeat(300_000);
         let (_folder, file, image, mut saver) = begin(content.as_bytes());

@@ -75,7 +75,7 @@ fn long(seed: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_log_that_has_grown_is_cut_back_whether_it_is_carried_or_not() {
+fn a_grown_log_is_truncated_whether_it_is_carried_or_not() {
     for words in ["", "carry", "carry=3", "carry rounds", "carry=0+0"] {
         let mut case = Case::new(&[("log", b"one,")]);
         assert_eq!(case.saver.ask("append two,"), "done");
@@ -98,7 +98,7 @@ fn a_file_that_was_empty_is_empty_again() {
 }
 
 #[test]
-fn a_file_that_was_written_anew_cut_or_removed_is_what_it_was() {
+fn a_rewritten_truncated_or_removed_file_gets_its_content() {
     let content = long(1);
     let mut grown = long(2);
     grown.extend_from_slice(b"and more");
@@ -127,7 +127,7 @@ fn a_file_that_was_written_anew_cut_or_removed_is_what_it_was() {
 
 /// The file stays the same file for other processes and under other names.
 #[test]
-fn a_file_is_rolled_back_in_its_place() {
+fn a_file_is_rolled_back_in_place() {
     let mut case = Case::new(&[("write=state", b"as it was")]);
     case.save("carry");
     case.write("state", b"anything");
@@ -137,7 +137,7 @@ fn a_file_is_rolled_back_in_its_place() {
 }
 
 #[test]
-fn a_process_goes_on_at_its_place_in_the_file() {
+fn a_process_resumes_at_its_position_in_the_file() {
     let mut case = Case::new(&[("write=state", b"as it was")]);
     case.save("carry");
     assert_eq!(case.saver.ask("append AS_IT_IS_NOW"), "done");
@@ -172,7 +172,7 @@ fn holes_stay_holes() {
 
 /// All files are compared before the first one is changed.
 #[test]
-fn what_is_refused_has_changed_nothing() {
+fn a_refused_rollback_has_changed_nothing() {
     let mut case = Case::new(&[
         ("log", b"one,"),
         ("write=state", b"as it was"),
@@ -219,7 +219,7 @@ fn what_is_refused_has_changed_nothing() {
 }
 
 #[test]
-fn a_file_that_is_only_read_is_left_as_it_is_also_if_the_image_has_it() {
+fn a_file_that_is_only_read_is_not_rolled_back_even_if_carried() {
     let mut case = Case::new(&[("log", b"one,"), ("read=input", b"for reading")]);
     case.save("carry");
     case.write("log", b"one,two,");
@@ -233,7 +233,7 @@ fn a_file_that_is_only_read_is_left_as_it_is_also_if_the_image_has_it() {
 }
 
 #[test]
-fn what_can_be_rewritten_is_carried_first_and_has_a_room_of_its_own() {
+fn rewritable_files_are_carried_first_and_have_a_limit_of_their_own() {
     let mut case = Case::new(&[
         ("read=input", b"0123456789"),
         ("log", b"01234"),
@@ -253,7 +253,7 @@ fn what_can_be_rewritten_is_carried_first_and_has_a_room_of_its_own() {
 }
 
 #[test]
-fn a_file_that_somebody_else_has_locked_is_found_before_anything_is_changed() {
+fn a_lock_of_another_process_is_found_before_any_change() {
     let mut case = Case::new(&[("log", b"one,"), ("write=state", b"as it was")]);
     assert_eq!(case.saver.ask("lock"), "done");
     case.save("carry");
@@ -275,7 +275,7 @@ fn a_file_that_somebody_else_has_locked_is_found_before_anything_is_changed() {
 
 /// The disk gets full in the middle of a rollback, as if the power had failed.
 #[test]
-fn what_was_interrupted_is_made_whole_the_next_time() {
+fn an_interrupted_rollback_is_completed_the_next_time() {
     let folder = tempfile::tempdir().expect("a folder");
     let inside = folder.path().join("small");
     fs::create_dir(&inside).expect("a folder");
@@ -306,7 +306,7 @@ fn what_was_interrupted_is_made_whole_the_next_time() {
 
 /// Two tasks that have the same files open roll them back at the same time.
 #[test]
-fn processes_that_roll_the_same_files_back_at_once_do_no_harm() {
+fn processes_can_roll_the_same_files_back_at_once() {
     let content = long(1);
     let files: [(&str, &[u8]); 3] = [
         ("log", b"one,"),
@@ -348,7 +348,7 @@ fn a_file_that_is_open_twice_is_rolled_back_for_both() {
 
 /// A folder that does not exist: no file can be made in it.
 #[test]
-fn a_missing_folder_is_found_before_anything_is_changed() {
+fn a_missing_folder_is_found_before_any_change() {
     let folder = tempfile::tempdir().expect("a folder");
     let inside = folder.path().join("inside");
     fs::create_dir(&inside).expect("a folder");

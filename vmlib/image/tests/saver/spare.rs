@@ -32,7 +32,7 @@ fn reading(pipe: &Path) -> JoinHandle<Vec<u8>> {
 }
 
 #[test]
-fn zeros_are_not_written_and_are_there_again() {
+fn zeros_are_not_written_and_are_restored() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pipe, image) = (folder.path().join("pipe"), folder.path().join("image"));
     make_pipe(&pipe);
@@ -67,7 +67,7 @@ fn a_copy_does_not_share_zeros_with_the_process() {
 }
 
 #[test]
-fn an_image_has_what_was_there_at_the_save_whatever_the_process_writes_meanwhile() {
+fn later_writes_of_the_process_do_not_change_the_image() {
     let folder = tempfile::tempdir().expect("a folder");
     let (pipe, image) = (folder.path().join("pipe"), folder.path().join("image"));
     make_pipe(&pipe);

@@ -43,7 +43,7 @@ fn names(folder: &Path) -> Vec<String> {
 
 /// The children of one shell have the same environment, and so the same file name.
 #[test]
-fn two_processes_with_one_file_never_mix_in_it() {
+fn two_processes_with_one_image_file_do_not_mix() {
     let folder = tempfile::tempdir().expect("a folder");
     let image = folder.path().join("image");
     let mut savers = [start(&image, "", None), start(&image, "", None)];
@@ -96,7 +96,7 @@ fn no_link_is_followed() {
 }
 
 #[test]
-fn a_signal_saves_the_content_of_files_where_that_is_asked_for() {
+fn a_signal_saves_the_content_of_files_in_mode_carry() {
     let folder = tempfile::tempdir().expect("a folder");
     let (image, file) = (folder.path().join("image"), folder.path().join("data"));
     fs::write(&file, "carried").expect("it can be written");

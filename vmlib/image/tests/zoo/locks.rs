@@ -36,7 +36,7 @@ fn taken(name: &str, lock: impl Fn(&File)) -> String {
 }
 
 #[test]
-fn whoever_has_the_lock_meanwhile_keeps_it() {
+fn a_lock_taken_since_the_save_is_not_taken_away() {
     let errors = taken("shared", |file| {
         flock(file, FlockOperation::NonBlockingLockExclusive).expect("it is free");
     });

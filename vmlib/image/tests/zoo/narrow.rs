@@ -23,7 +23,7 @@ fn saved(name: &str, folder: &Path) -> PathBuf {
 }
 
 #[test]
-fn where_close_range_is_refused_no_descriptor_is_left_over() {
+fn without_close_range_no_descriptor_is_left_over() {
     const CLOSE_RANGE: &str = "436";
     let folder = run::open_folder();
     let mut command = zoo("many_descriptors", folder.path());
@@ -45,7 +45,7 @@ fn where_close_range_is_refused_no_descriptor_is_left_over() {
 }
 
 #[test]
-fn a_call_that_is_refused_and_needed_is_named() {
+fn a_refused_system_call_that_is_needed_is_named() {
     const MEMFD_CREATE: &str = "319";
     let folder = run::open_folder();
     let image = saved("shared_twice", folder.path());
@@ -59,7 +59,7 @@ fn a_call_that_is_refused_and_needed_is_named() {
 }
 
 #[test]
-fn a_limit_that_is_too_low_is_named() {
+fn a_too_low_limit_is_named() {
     let cases = [
         (libc::RLIMIT_DATA, 30 << 20, "heap", "RLIMIT_DATA"),
         (libc::RLIMIT_DATA, 100 << 20, "heap", "RLIMIT_DATA"),

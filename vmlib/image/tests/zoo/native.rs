@@ -154,7 +154,7 @@ fn timer_threads() {
 
 /// The kernel can execute the image's own program, but the loader then finds no library.
 #[test]
-fn a_library_that_was_removed_is_not_missed() {
+fn a_removed_library_does_not_prevent_the_restore() {
     let folder = run::open_folder();
     let counter = compiled(folder.path(), "counter.c", &["-shared", "-fPIC"]);
     let library = folder.path().join("libcounter.so");
@@ -183,7 +183,7 @@ fn a_library_that_was_removed_is_not_missed() {
 
 /// Random numbers of the kernel are not part of an image.
 #[test]
-fn two_lives_of_one_image_draw_different_numbers() {
+fn two_restores_of_one_image_draw_different_numbers() {
     let folder = run::open_folder();
     let image = folder.path().join("image");
     let mut command = Command::new(compiled(folder.path(), "numbers.c", &[]));

@@ -41,7 +41,7 @@ fn saved(running: Running, image: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_malloc_that_may_not_be_called_before_main() {
+fn a_malloc_that_must_not_be_called_before_main() {
     let folder = run::open_folder();
     let image = folder.path().join("image");
     let program = compiled_alone(folder.path(), "early_malloc.c", &["-rdynamic"]);

@@ -55,7 +55,7 @@ fn results(output: &str) -> String {
 }
 
 #[test]
-fn python_goes_on_where_it_was() {
+fn python_continues_its_computation() {
     let Some(python) = interpreter() else {
         return println!("note: there is no python3");
     };
@@ -97,7 +97,7 @@ fn steps() -> Option<(String, String)> {
 /// Three saves, each of the restored process of the previous one. Their outputs together are that
 /// of a run without saves.
 #[test]
-fn numpy_computes_on_in_a_chain() {
+fn numpy_continues_in_a_chain_of_saves() {
     let Some((python, expected)) = steps() else {
         return;
     };
@@ -126,7 +126,7 @@ fn numpy_computes_on_in_a_chain() {
 
 /// A copy of the process writes the image; the process and the restored process both continue.
 #[test]
-fn numpy_computes_on_beside_its_copy() {
+fn numpy_continues_beside_its_copy() {
     let Some((python, expected)) = steps() else {
         return;
     };

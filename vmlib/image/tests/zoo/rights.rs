@@ -4,7 +4,7 @@ use crate::run::{self, User, start};
 use std::process::Command;
 
 #[test]
-fn what_ran_as_root_is_not_brought_back_as_a_user() {
+fn a_process_of_root_is_not_restored_by_a_user() {
     // SAFETY: the call only reads.
     if unsafe { libc::geteuid() } != 0 || !run::is_reachable(&run::zoo()) {
         return println!("note: this takes root, and a folder that users may reach");

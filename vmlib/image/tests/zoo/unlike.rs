@@ -104,7 +104,7 @@ fn a_missing_mapped_file_is_named() {
 }
 
 #[test]
-fn a_file_that_was_put_back_is_as_good() {
+fn a_file_with_its_content_put_back_is_accepted() {
     let (folder, file) = saved("file_read", "read");
     fs::remove_file(&file).expect("it can be removed");
     fs::write(&file, "0123456789").expect("it can be written");
