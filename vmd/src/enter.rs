@@ -26,7 +26,7 @@ use std::{
 use vm_machine::{Daemon, DaemonConfig, Outbox};
 use vm_wire::{HostId, MachineId, agreed::HostFacts, limits::LINK_TIME};
 
-/// What a daemon knows of itself before it is part of a machine.
+/// The facts of a daemon that is not part of a machine yet.
 pub struct Entry<'a> {
     /// The command line.
     pub args: &'a Args,

@@ -10,30 +10,30 @@
 //! | point | is |
 //! |---|---|
 //! | `send.ORDER`, `receive.ORDER` | an order to, or from, another daemon ([`vm_wire::peer::Order`]) |
-//! | `order.copy`, `order.freeze` | before a task is told so |
-//! | `report.copied`, `report.writes`, `report.saved`, `report.back` | a task has said so |
-//! | `begin`, `discard` | before a task that came goes on; before one that went is ended |
-//! | `coordinator.PHASE` | before a coordinator is told that a move is in that phase ([`vm_wire::peer::MovePhase`]) |
-//! | `coordinator.ORDER` | before a coordinator is told anything else |
-//! | `says.ORDER` | a coordinator has said so, and its daemon has not seen it yet |
+//! | `order.copy`, `order.freeze` | before the order is sent to a task |
+//! | `report.copied`, `report.writes`, `report.saved`, `report.back` | a task has sent that report |
+//! | `begin`, `discard` | before an arrived task resumes; before the process of a task that left is ended |
+//! | `coordinator.PHASE` | before a coordinator gets the report that a move is in that phase ([`vm_wire::peer::MovePhase`]) |
+//! | `coordinator.ORDER` | before a coordinator gets any other order |
+//! | `says.ORDER` | a coordinator has sent that order, and its daemon has not read it yet |
 //! | `commit` | before the manifest of a checkpoint is written |
-//! | `sender`, `receiver` | the process that carries an image, when some of it has passed |
+//! | `sender`, `receiver` | the process that sends or receives an image, when some bytes have passed |
 //! | `writer`, `taker` | the process that writes an image, or a copy of one, into the store, at its start |
 //! | `pusher` | the process that copies checkpoints to a bucket, at its start |
 //! | `restorer` | the process that becomes the task, at its start |
-//! | `token` | a thread that reads the token of a process, before it does |
+//! | `token` | a thread that reads the token of a process, before the read |
 //!
 //! | action | does |
 //! |---|---|
-//! | `note` | nothing, but the log has it |
+//! | `note` | nothing, except a line in the log |
 //! | `kill` | ends this process by SIGKILL |
-//! | `stop` | stops it by SIGSTOP |
-//! | `delay-MS` | an order that is sent, and all that follows it over that link, waits so many milliseconds; so does a process that carries an image, and a thread that reads a token |
-//! | `cut` | destroys all connections to other daemons, with what is in them |
+//! | `stop` | stops this process by SIGSTOP |
+//! | `delay-MS` | an order that is sent, and all that follows it over that link, waits that many milliseconds; a transfer process, or a thread that reads a token, waits likewise |
+//! | `cut` | destroys all connections to other daemons, with the bytes in them |
 //! | `task` | ends the task's process by SIGKILL |
-//! | `end`, `hold` | ends that coordinator's process by SIGKILL, stops it by SIGSTOP |
-//! | `break` | a byte of the image is changed |
-//! | `reset` | the connection that carries the image is destroyed, under a process that does not know |
+//! | `end`, `hold` | ends the coordinator's process by SIGKILL; stops it by SIGSTOP |
+//! | `break` | changes a byte of the image |
+//! | `reset` | destroys the connection that carries the image, without notice to the process |
 
 use rustix::process::Signal;
 use std::{

@@ -65,7 +65,7 @@ impl Interrupts {
     /// a descriptor if the order needs one.
     ///
     /// # Errors
-    /// What the system says; `NotFound` if the task has no interrupt socket.
+    /// The error of the system call; `NotFound` if the task has no interrupt socket.
     pub fn order(
         &mut self,
         tid: Tid,

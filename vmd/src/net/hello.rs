@@ -67,8 +67,8 @@ impl Identity {
 /// Whether a frame of this operation may come over a link after Hello. Operations of tasks and
 /// consoles may not. Orders between daemons are sent as data.
 pub fn is_from_host(op: Op) -> bool {
-    // Located: a frame of a task could not be delivered at the other host, and the frame's sender
-    // is told the right one.
+    // Located: a frame of a task could not be delivered at the other host, which sends the task's
+    // present host.
     let routed = (Op::Data..=Op::Resend).contains(&op) || op == Op::Located;
     routed || (Op::Raft..=Op::Grant).contains(&op)
 }

@@ -19,7 +19,7 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// What is to be started.
+/// A process to start.
 #[derive(Debug)]
 enum Order {
     /// The process of a task.

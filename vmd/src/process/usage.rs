@@ -13,7 +13,7 @@ const EMPTY_PAUSE: Duration = Duration::from_millis(5);
 /// A living process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process {
-    /// Its number.
+    /// The process number.
     pub pid: Pid,
     /// The parent process; none if the parent is outside of this namespace.
     pub parent: Option<Pid>,

@@ -1,6 +1,6 @@
-//! What a daemon needs before it serves: its command line, its folder and its secret, the log, the
-//! background (`--detach`), process 1 of a container. This folder owns the files in the daemon's
-//! folder, and what the daemon inherits from the process that starts it.
+//! The preparations of a daemon before it serves: its command line, its folder and its secret, the
+//! log, the background (`--detach`), process 1 of a container. This folder owns the files in the
+//! daemon's folder, and the descriptors that the daemon inherits from the process that starts it.
 
 pub mod args;
 pub mod dir;

@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! The command line.
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -27,65 +27,65 @@ pub struct Arguments {
     pub role: Option<Role>,
 }
 
-/// What a process of the benchmark is. A person needs none of these.
+/// The role of a process of the benchmark. A person needs none of these.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Role {
     /// Runs the rows, as the master of an application.
     #[command(hide = true)]
     Measure,
-    /// A task that answers.
+    /// A task that replies to messages.
     #[command(hide = true)]
     Partner,
-    /// A task that says that it is there, and ends.
+    /// A task that reports its start, and ends.
     #[command(hide = true)]
     Greeter,
     /// A task that rewrites its memory, and is moved.
     #[command(hide = true)]
     Churner {
-        /// Of its memory.
+        /// Size of its memory.
         bytes: usize,
-        /// Of it, in each second.
+        /// The part of its memory that it rewrites in each second. Percent.
         percent: u64,
-        /// It tells when it has been brought back.
+        /// Report each restart.
         #[arg(long)]
         tells: bool,
     },
     /// The master of tasks that rewrite their memory, and are saved.
     #[command(hide = true)]
     Holders {
-        /// Of each.
+        /// Size of the memory of each task.
         bytes: usize,
-        /// How many.
+        /// Number of tasks.
         count: u32,
     },
     /// A task that exchanges small messages with another, and measures.
     #[command(hide = true)]
     Pinger,
-    /// The other.
+    /// The task that replies to the pinger.
     #[command(hide = true)]
     Ponger,
     /// A bare process that fills its memory from its standard input.
     #[command(hide = true)]
     BareFill {
-        /// Of its memory.
+        /// Size of its memory.
         bytes: usize,
     },
     /// A bare process that uses memory, and ends.
     #[command(hide = true)]
     BareMemory {
-        /// So much.
+        /// Size of the memory.
         bytes: usize,
     },
-    /// A bare process that reads files into its memory, and says how long it took.
+    /// A bare process that reads files into its memory, and prints the time that this took.
     #[command(hide = true)]
     BareRead {
-        /// Which.
+        /// The files.
         files: Vec<PathBuf>,
     },
-    /// A bare process that answers on its standard input, a socket.
+    /// A bare process that replies over its standard input, a socket.
     #[command(hide = true)]
     BarePartner,
-    /// A bare process that says that it is there, and ends.
+    /// A bare process that reports its start, and ends.
     #[command(hide = true)]
     BareGreeter,
     /// A bare process that forwards between its standard input and output, both sockets.

@@ -72,7 +72,7 @@ impl Bare {
         })
     }
 
-    /// One turn of a row.
+    /// Runs one turn of a row.
     pub fn run(&mut self, plan: &Plan) -> Result<()> {
         let turn = Turn {
             echo: plan.what == What::RoundTrip,

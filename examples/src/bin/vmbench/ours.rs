@@ -51,7 +51,7 @@ impl Ours {
         })
     }
 
-    /// One turn of a row.
+    /// Runs one turn of a row.
     pub fn run(&self, plan: &Plan) -> Result<()> {
         let vm = &self.vm;
         let Partner { tid: partner, host } = match plan.hosts {
