@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_one_record_is_an_error_that_names_the_line() {
+    fn a_file_without_exactly_one_record_is_an_error_that_names_the_line() {
         assert_eq!(
             parsed("ACGT").unwrap_err(),
             "x.fa, line 1: letters before the first '>'"

@@ -45,7 +45,7 @@ fn shown(row: &Row) -> String {
 }
 
 #[test]
-fn the_help_names_no_folder_of_who_built_the_program() {
+fn the_help_names_no_folder_of_the_build() {
     let help = Arguments::command().render_long_help().to_string();
     assert!(help.contains("--query"), "{help}");
     assert!(!help.contains(env!("CARGO_MANIFEST_DIR")), "{help}");

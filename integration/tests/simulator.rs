@@ -74,7 +74,7 @@ fn a_message_that_is_lost_is_noticed() {
 }
 
 #[test]
-fn a_task_that_goes_on_in_two_places_is_noticed() {
+fn a_task_that_runs_in_two_places_is_noticed() {
     let what = noticed(Sabotage::GoOnAlone);
     assert!(what.contains("goes on twice"), "{what}");
 }

@@ -94,7 +94,7 @@ fn family(daemon: &Daemon) -> (String, [PathBuf; 3]) {
 }
 
 #[test]
-fn a_killed_daemon_takes_along_all_that_its_tasks_started() {
+fn after_a_daemon_is_killed_all_processes_that_its_tasks_started_end() {
     let mut daemon = Daemon::start();
     let (script, files) = family(&daemon);
     let mut console = Console::connect(&daemon);
@@ -112,7 +112,7 @@ fn a_killed_daemon_takes_along_all_that_its_tasks_started() {
 }
 
 #[test]
-fn a_task_that_ends_takes_along_all_that_it_started() {
+fn after_a_task_ends_all_processes_that_it_started_end() {
     let daemon = Daemon::start();
     let (script, files) = family(&daemon);
     let mut console = Console::connect(&daemon);
@@ -179,7 +179,7 @@ fn a_folder_that_was_made_again_has_a_guardian_too() {
 }
 
 #[test]
-fn a_process_whose_memory_cannot_be_read_holds_up_nothing() {
+fn a_process_whose_memory_cannot_be_read_delays_nothing_else() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let mut daemon = Daemon::start_with(temp, |command| {
         command.env("VM_FAULT", "token:delay-1000000000");
@@ -313,7 +313,7 @@ fn process_1_waits_for_the_guardian_of_a_daemon_that_was_killed() {
 }
 
 #[test]
-fn a_stopped_daemon_that_its_lease_ended_is_named_by_the_next_one() {
+fn the_next_daemon_reports_that_the_lease_ended_a_stopped_one() {
     let founder = Daemon::start();
     let mut joined = founder.start_joined("second", |_| ());
     // A task that runs shows that the daemon has a lease.
@@ -330,7 +330,7 @@ fn a_stopped_daemon_that_its_lease_ended_is_named_by_the_next_one() {
 }
 
 #[test]
-fn signals_that_mean_nothing_are_logged_and_end_nothing() {
+fn signals_without_a_meaning_are_logged_and_end_nothing() {
     let mut daemon = start_heeding();
     for signal in ["ALRM", "VTALRM", "PROF", "IO", "XFSZ", "40"] {
         daemon.signal(signal);
@@ -342,7 +342,7 @@ fn signals_that_mean_nothing_are_logged_and_end_nothing() {
 }
 
 #[test]
-fn warnings_of_batch_systems_take_the_host_out_in_order() {
+fn warnings_of_batch_systems_make_the_host_leave_in_order() {
     for signal in ["XCPU", "USR1", "USR2", "PWR", "QUIT"] {
         let mut daemon = start_heeding();
         daemon.signal(signal);
@@ -453,7 +453,7 @@ fn a_log_may_be_standard_error_that_is_a_pipe() {
 }
 
 #[test]
-fn a_daemon_makes_its_socket_again_and_leaves_another_ones_alone() {
+fn a_daemon_makes_its_socket_again_but_not_in_another_daemons_folder() {
     let mut first = Daemon::start();
     fs::remove_file(place::socket(&first.dir())).expect("it was there");
     first.wait_log("it is made again");

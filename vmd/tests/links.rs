@@ -117,7 +117,7 @@ fn links_are_plain_only_if_both_ends_want_it() {
 }
 
 #[test]
-fn at_the_limit_of_open_files_new_connections_are_told_and_old_ones_work_on() {
+fn at_the_limit_of_open_files_new_connections_are_refused_and_old_ones_work() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let mut founder = Daemon::start_with(temp, |command| {
         // The shell lowers the limit, and becomes the daemon.
@@ -162,7 +162,7 @@ fn at_the_limit_of_open_files_new_connections_are_told_and_old_ones_work_on() {
 }
 
 #[test]
-fn a_folder_whose_daemon_had_joined_a_machine_founds_no_other_by_itself() {
+fn a_daemon_founds_no_machine_in_a_folder_whose_last_daemon_had_joined_one() {
     let founder = Daemon::start();
     let mut second = founder.start_joined("second", |_| {});
     let target = founder.address().expect("listening");
@@ -198,7 +198,7 @@ fn a_folder_whose_daemon_had_joined_a_machine_founds_no_other_by_itself() {
 }
 
 #[test]
-fn a_machine_that_was_halted_is_nothing_to_go_back_to() {
+fn a_halted_machine_leaves_no_note_of_a_joined_machine() {
     let founder = Daemon::start();
     let mut second = founder.start_joined("second", |_| {});
     let mut console = founder.connect();

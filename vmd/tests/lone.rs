@@ -105,7 +105,7 @@ fn a_second_daemon_in_a_folder_is_refused_by_name() {
 }
 
 #[test]
-fn a_joiner_with_another_secret_is_refused_and_told() {
+fn a_joining_daemon_with_another_secret_is_refused_with_the_reason() {
     let daemon = Daemon::start();
     let temp = tempfile::tempdir().expect("a temporary folder");
     let output = Daemon::command(&temp.path().join("vm"))
@@ -120,7 +120,7 @@ fn a_joiner_with_another_secret_is_refused_and_told() {
 }
 
 #[test]
-fn a_joiner_without_a_secret_is_told_what_to_do() {
+fn a_joining_daemon_without_a_secret_gets_advice() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let output = Daemon::command(&temp.path().join("vm"))
         .args(["--join", "127.0.0.1:1"])
@@ -132,7 +132,7 @@ fn a_joiner_without_a_secret_is_told_what_to_do() {
 }
 
 #[test]
-fn a_joiner_says_at_once_that_it_tries() {
+fn a_joining_daemon_reports_its_attempt_at_once() {
     // The listener accepts connections and never replies.
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let target = silent.local_addr().expect("an address").to_string();
@@ -157,7 +157,7 @@ fn a_joiner_says_at_once_that_it_tries() {
 }
 
 #[test]
-fn a_detached_daemon_goes_on_without_the_command_that_started_it() {
+fn a_detached_daemon_survives_the_command_that_started_it() {
     let (command, daemon) = io::pipe().expect("a pipe");
     // The command is killed before the daemon is ready.
     drop(command);
@@ -234,7 +234,7 @@ fn store_of(env: &[(&str, &Path)], words: &[&str], dir: &Path) -> String {
 }
 
 #[test]
-fn checkpoints_outlive_the_folder_of_the_daemon_unless_the_user_has_chosen_that() {
+fn checkpoints_are_outside_of_the_daemons_folder_unless_the_user_has_chosen_that_folder() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let (run, home) = (temp.path().join("run"), temp.path().join("home"));
     let (state, chosen) = (temp.path().join("state"), temp.path().join("chosen"));

@@ -107,7 +107,7 @@ fn a_program_that_does_not_begin_can_be_killed() {
 }
 
 #[test]
-fn a_daemon_goes_on_while_a_program_takes_long_to_begin() {
+fn a_daemon_works_while_a_program_takes_long_to_begin() {
     let daemon = Daemon::start();
     let (mut slow, holder, pid) = slow_to_begin(&daemon);
     let mut other = Console::connect(&daemon);
@@ -124,7 +124,7 @@ fn a_daemon_goes_on_while_a_program_takes_long_to_begin() {
 }
 
 #[test]
-fn what_a_program_writes_and_its_status_reach_the_console() {
+fn the_output_and_status_of_a_program_reach_the_console() {
     let daemon = Daemon::start();
     let mut console = Console::connect(&daemon);
     console.run("echo out; echo err >&2; printf tail; exit 3", None);
@@ -134,7 +134,7 @@ fn what_a_program_writes_and_its_status_reach_the_console() {
 }
 
 #[test]
-fn what_is_typed_reaches_the_program_and_its_end_too() {
+fn typed_input_and_its_end_reach_the_program() {
     let daemon = Daemon::start();
     let mut console = Console::connect(&daemon);
     // Far more bytes than the buffers between console and program hold, while the program does not
@@ -235,7 +235,7 @@ fn ctrl_c_at_a_terminal_and_a_signal_of_the_console_end_a_run() {
 }
 
 #[test]
-fn what_a_program_leaves_in_its_session_ends_with_it() {
+fn processes_that_a_program_leaves_in_its_session_end_with_it() {
     let daemon = Daemon::start();
     let file = daemon.temp.path().join("pid");
     let mut console = Console::connect(&daemon);
@@ -325,7 +325,7 @@ fn a_daemon_alone_outlives_any_stop_and_has_a_lease_once_another_one_joins() {
 }
 
 #[test]
-fn a_console_that_vanishes_hangs_up_its_run() {
+fn a_lost_console_hangs_up_its_run() {
     let daemon = Daemon::start();
     let file = daemon.temp.path().join("pid");
     let mut console = Console::connect(&daemon);
@@ -380,7 +380,7 @@ fn outcome(daemon: &Daemon, spawn: Spawn, terminal: Option<WindowSize>) -> (Exit
 }
 
 #[test]
-fn a_text_without_an_interpreter_is_the_shells_and_what_nothing_executes_is_named() {
+fn a_text_without_an_interpreter_goes_to_the_shell_and_other_refused_files_are_explained() {
     let daemon = Daemon::start();
     let folder = daemon.temp.path();
     for (name, content, code, says) in [
@@ -439,7 +439,7 @@ const HIDDEN_HANDLER: &str = r#"
     mount -t tmpfs none $handlers && exec "$@""#;
 
 #[test]
-fn a_program_that_the_kernel_executes_by_a_handler_that_is_not_seen_is_executed() {
+fn a_program_is_executed_by_a_kernel_handler_that_the_daemon_cannot_see() {
     let apart = |command: &Command| {
         let mut apart = Command::new("unshare");
         apart
@@ -477,7 +477,7 @@ fn companions(daemon: &Daemon) -> usize {
 }
 
 #[test]
-fn companions_of_a_terminal_have_a_name_and_go_with_its_program_also_if_that_never_begins() {
+fn companions_of_a_terminal_have_a_name_and_end_with_its_program_even_if_it_never_begins() {
     let daemon = Daemon::start();
     let size = WindowSize {
         rows: 24,

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_circle_of_parents_does_not_hang_the_tree() {
+    fn a_circle_of_parents_does_not_hang_the_task_list() {
         let tid = |sequence| crate::fake::tid(1, sequence);
         let row = |own, parent| TaskRow {
             tid: tid(own),

@@ -103,7 +103,7 @@ fn one_bad_task_does_not_keep_the_others_from_their_signal() {
 }
 
 #[test]
-fn an_interrupted_move_or_drain_says_that_it_goes_on() {
+fn an_interrupted_move_or_drain_is_reported_as_still_in_progress() {
     for (words, says) in [
         (
             &["move", "t1.7", "beta"][..],

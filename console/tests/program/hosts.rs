@@ -74,7 +74,7 @@ fn a_drain_requests_its_progress_until_its_reply_comes() {
 
 /// Of two hosts with one name, the one that has gone has no tasks.
 #[test]
-fn on_a_terminal_a_drain_shows_the_tasks_of_the_host_that_is_there() {
+fn on_a_terminal_a_drain_shows_the_tasks_of_the_present_host() {
     let dir = tempfile::tempdir().unwrap();
     let (go_on, told) = mpsc::channel();
     let daemon = fake::listen(dir.path(), 1, move |_, mut daemon| {
@@ -124,7 +124,7 @@ fn a_host_given_by_number_is_shown_by_name() {
 }
 
 #[test]
-fn halt_returns_when_the_daemon_is_gone() {
+fn halt_returns_when_the_daemon_has_ended() {
     let output = against(&["halt"], |mut daemon| {
         let request = daemon.answer_next(&Answer::Done);
         assert_eq!(request, Request::Halt);

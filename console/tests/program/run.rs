@@ -124,7 +124,7 @@ fn a_program_that_does_not_read_its_input_still_gets_signals() {
 }
 
 #[test]
-fn a_run_whose_reader_stops_ends_as_a_local_program_would() {
+fn a_run_whose_reader_stops_ends_like_a_local_program() {
     let dir = tempfile::tempdir().unwrap();
     let daemon = running(&dir, |mut daemon, _| {
         daemon.send(&output(tid(1, 7), b"nobody reads this\n"));

@@ -243,7 +243,7 @@ mod tests {
     use crate::align::extension::Extent;
 
     #[test]
-    fn positions_of_the_minus_strand_are_told_on_the_plus_strand() {
+    fn positions_of_the_minus_strand_are_reported_on_the_plus_strand() {
         let origin = Origin {
             query: "q".to_owned(),
             query_bases: 100,
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_stand_in_threes() {
+    fn digits_are_grouped_in_threes() {
         assert_eq!(
             [grouped(7), grouped(999), grouped(239_547_497_840)],
             ["7", "999", "239,547,497,840"]

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_awaited_and_what_came_last_is_told() {
+    fn a_line_is_awaited_and_the_last_lines_are_in_the_error() {
         let mut console = shell("echo one; echo two >&2; exec sleep 1000");
         assert_eq!(console.line("tw", PATIENCE).expect("a line").1, "two");
         let error = console.line("three", Duration::ZERO).expect_err("no line");

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_skewed_clock_shows_a_time_when_it_says_so() {
+    fn a_skewed_clock_shows_a_time_at_the_predicted_moment() {
         let mut clock = Clock::new(500);
         clock.set_rate(1_000, 1_000_000 + SKEW_PPM_MAX);
         for target in [1_500, 1_501, 99_999, 5_000_000] {

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_in_its_turn_is_right_once() {
+    fn a_message_in_order_is_accepted_once() {
         let mut ledger = Ledger::default();
         let first = message(5, ledger.begin(tid(1), tid(2), 5, 100));
         assert_eq!(ledger.receive(tid(2), &ANY, &first), Ok(()));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn part_of_a_message_is_wrong() {
+    fn a_partial_message_is_an_error() {
         let mut ledger = Ledger::default();
         let body = ledger.begin(tid(1), tid(2), 5, 100);
         let part = message(5, body.slice(..99));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_complete_and_never_came_is_missing() {
+    fn a_complete_message_that_never_arrived_is_missing() {
         let mut ledger = Ledger::default();
         ledger.begin(tid(1), tid(2), 5, 100);
         assert_eq!(ledger.missing(|_, _| true), None);

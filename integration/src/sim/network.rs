@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_data_and_remembers_whose() {
+    fn a_full_queue_drops_data_and_records_the_channel() {
         let mut link = link();
         link.ends[0].full = true;
         assert_eq!(link.send(0, 0, 1, frame()), Fate::Dropped);

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_image_is_handed_on_only_if_all_of_it_is_whole() {
+    fn the_end_of_an_image_is_passed_on_only_if_the_whole_image_is_verified() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::open(folder.path().join("store")).expect("a store");
         let writer = store.begin(APP, CheckpointId::new(0, 1));

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_image_gets_the_same_memory_and_ends_where_it_ends() {
+    fn the_next_image_gets_the_same_memory_and_its_own_length() {
         let mut memories = Memories::default();
         assert!(through(&mut memories, &[1; 100_000]) == [1; 100_000]);
         let first = number(&memories, TASK);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn room_is_made_for_what_an_image_may_have_at_most() {
+    fn memory_is_allocated_for_the_greatest_size_of_an_image() {
         let memory = Memory::new(1 << 20).expect("memory");
         assert!(lacks_room(&memory.file, 1 << 20));
         make_room(&memory.file, 1 << 20);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_before_is_there_for_the_next_image() {
+    fn memory_that_is_prepared_is_used_by_the_next_image() {
         let mut memories = Memories::default();
         memories.prepare(TASK, 100_000, NOW);
         let prepared = number(&memories, TASK);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_may_still_write_or_read_is_not_used_again() {
+    fn memory_that_a_process_may_still_use_is_not_used_again() {
         let mut memories = Memories::default();
         let hung = memories.open(TASK, 10, NOW).expect("memory");
         let first = number(&memories, TASK);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_kept_for_a_while_and_only_for_tasks_that_are_here() {
+    fn memory_is_kept_for_a_limited_time_and_only_for_tasks_of_this_host() {
         let mut memories = Memories::default();
         for tid in [TASK, OTHER] {
             memories.open(tid, 10, NOW).expect("memory");
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_taken_than_half_of_what_there_is_to_spare() {
+    fn images_take_at_most_half_of_the_spare_memory() {
         let mut memories = Memories::default();
         assert!(memories.has_room(50, 100));
         assert!(!memories.has_room(51, 100));

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_told_is_numeric_and_reachable() {
+    fn a_published_address_is_numeric_and_reachable() {
         let seen = || IpAddr::from([10, 0, 0, 7]);
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let told = |advertise, listening| {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leads_nobody_here_is_refused_and_numbers_are_taken_at_their_word() {
+    fn a_name_with_loopback_addresses_only_is_refused_and_numbers_are_accepted() {
         let addrs = |texts: &[&str]| {
             let addr = |text: &&str| SocketAddr::new(text.parse().expect("an address"), 5);
             texts.iter().map(addr).collect::<Vec<_>>().into_iter()
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn all_addresses_are_those_of_both_protocols() {
+    fn the_unspecified_address_of_ipv6_includes_ipv4() {
         let any: Listen = "[::]:0".parse().expect("an address");
         let port = listen(&any).and_then(|it| Ok((it.local_addr()?.port(), it)));
         let (port, _listener) = port.expect("a port");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_a_local_peer_may_ask_is_refused_from_the_network() {
+    fn operations_of_local_peers_are_refused_from_the_network() {
         for op in [
             Op::Spawn,
             Op::Signal,

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_told_the_address_that_leads_farthest() {
+    fn the_address_that_leads_farthest_is_published() {
         use Kind::*;
         let all = [
             ("127.0.0.1", Loopback),

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_that_never_reads_is_stuck_in_the_end() {
+    fn a_peer_that_never_reads_gets_stuck() {
         let (mut queue, mut room) = (FrameQueue::new(Lanes::Two), Room::default());
         let answer = Frame::new(Header::new(Op::Hosts), vec![0; 1 << 20].into());
         let kept = (0..1000)

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_until_somebody_comes_from_elsewhere() {
+    fn loopback_is_published_until_a_host_joins_from_another_computer() {
         let far = ("10.0.0.2", "10.0.0.1", "10.0.0.2:7170");
         let near = ("127.0.0.1", "127.0.0.1", "127.0.0.1:7171");
         for hosts in [
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_at_loopback_joins_no_machine_of_several_computers() {
+    fn a_daemon_at_loopback_joins_no_machine_of_several_computers() {
         let far = ("10.0.0.2", "10.0.0.1", "127.0.0.1:7170");
         let why = refusal(judge(LEARNS, &["10.0.0.1:7170"], far));
         assert!(why.contains("--listen"), "{why}");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_who_comes_shows_which_address_is_reached() {
+    fn the_first_joining_host_shows_which_address_is_reached() {
         let by = |reached| ("10.1.0.2", reached, "10.1.0.2:7170");
         let alone = ["10.0.0.1:7170"];
         assert_eq!(judge(LEARNS, &alone, by("10.0.0.1")), Verdict::Ask);

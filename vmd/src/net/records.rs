@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn another_implementation_opens_what_is_sealed_here_and_seals_what_is_opened_here() {
+    fn records_are_compatible_with_another_implementation() {
         for initiates in [true, false] {
             let (mut records, mut snow) = ends(initiates);
             for (round, length) in [0, 1, 15, 16, 17, 4096, 65_519].into_iter().enumerate() {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_changed_or_is_too_short_is_not_opened() {
+    fn a_changed_or_short_record_is_not_opened() {
         let (mut records, mut snow) = ends(true);
         let mut bytes = vec![0; 20 + TAG];
         snow.write_message(&[5; 20], &mut bytes).expect("it fits");

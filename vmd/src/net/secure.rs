@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn another_secret_is_refused_by_both_ends_and_named() {
+    fn a_different_secret_is_refused_by_both_ends_and_named() {
         let mut maker = End::maker(KEY, Mode::Encrypted);
         let mut other = End::other("another secret of the same size!", Mode::Encrypted);
         assert_eq!(other.hear(&maker.said()), Err(SecureError::Secret));

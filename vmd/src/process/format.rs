@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_did_not_execute_is_named_or_is_the_shells() {
+    fn a_file_that_the_kernel_refuses_is_explained_or_left_to_the_shell() {
         let ours = ours_with(&[]);
         let (at, len) = {
             let program = File::open("/proc/self/exe").expect("this program");

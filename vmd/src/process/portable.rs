@@ -171,7 +171,7 @@ mod tests {
     use std::{fs, os::unix::fs::PermissionsExt};
 
     #[test]
-    fn a_state_is_told_from_an_image_and_nothing_is_lost_of_either() {
+    fn a_state_is_distinguished_from_an_image_and_no_byte_is_lost() {
         for (bytes, is) in [
             (&b"vm-state\x01 and so on"[..], true),
             (b"vm-image\x01 and so on", false),

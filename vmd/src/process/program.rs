@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_to_do_comes_before_the_folders_and_each_of_them_once() {
+    fn the_error_gives_the_remedy_first_and_then_each_folder_once() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let folder = temp.path().to_owned();
         let path = ProgramPath::new(&[folder.clone(), folder.clone()]);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_program_that_cannot_be_started_is_explained() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         make(&temp.path().join("data"), 0o644);
         let path = ProgramPath::new(&[temp.path().to_owned()]);

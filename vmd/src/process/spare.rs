@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_tells_what_it_has_to_spare() {
+    fn the_spare_memory_of_a_host_is_read() {
         assert_eq!(
             available("MemTotal: 9 kB\nMemAvailable:    7 kB\n"),
             Some(7168)
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_goes_first_may_be_as_urgent_as_before_again() {
+    fn a_score_can_be_raised_and_lowered_to_its_former_value() {
         let mut child = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

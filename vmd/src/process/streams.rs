@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_after_the_end_of_a_process_is_not_awaited() {
+    fn output_of_other_processes_after_the_end_is_not_awaited() {
         let (far, near) = pipe();
         let (mut output, mut inbox) = (output(true), VecDeque::new());
         rustix::io::write(&near, b"last\nothers").expect("written");

@@ -143,7 +143,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn a_process_whose_memory_cannot_be_read_holds_up_no_other() {
+    fn a_process_whose_memory_cannot_be_read_delays_no_other() {
         let pids: Vec<Pid> = (1..=20).filter_map(Pid::from_raw).collect();
         let hangs = pids[0];
         let (tell, told) = mpsc::channel();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_about_a_process_that_was_waited_for_is_none() {
+    fn a_token_of_a_process_that_was_waited_for_is_dropped() {
         let poll = mio::Poll::new().expect("a poll");
         let waker = Waker::new(poll.registry(), mio::Token(0)).expect("a waker");
         let mut tokens = Tokens::new(Arc::new(waker));

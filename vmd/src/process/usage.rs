@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_ends_from_when_its_files_are_closed() {
+    fn a_process_is_ending_once_its_files_are_closed() {
         let mut child = std::process::Command::new("cat")
             .stdin(std::process::Stdio::piped())
             .stdout(std::process::Stdio::piped())
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_shares_with_files_is_not_its_own() {
+    fn memory_that_a_process_shares_with_files_is_not_its_own() {
         let (resident, own) = memory(rustix::process::getpid()).expect("numbers");
         assert!(0 < own && own < resident);
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_parentheses_and_spaces_does_not_confuse() {
+    fn a_name_with_parentheses_and_spaces_is_parsed() {
         let numbers: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let stat = format!("7 (a) S (b) R {}", numbers.join(" "));
         let row = parse(Tid(1), 7, &stat, 10, 4096).expect("a row");

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_working_folder_is_one_that_others_can_be_told() {
+    fn a_working_folder_is_an_existing_folder_below_the_root() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         let file = temp.path().join("file");
         std::fs::write(&file, "").expect("a file");

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_daemon_leaves_is_told_once() {
+    fn the_note_of_a_daemons_end_is_read_once() {
         let temp = tempfile::tempdir().expect("a temporary folder");
         note(temp.path(), "was killed\nhere").expect("room");
         let last = take(temp.path(), "7").expect("a trace").to_string();

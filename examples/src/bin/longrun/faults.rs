@@ -231,7 +231,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_machine_bears_what_leaves_most_of_its_voters() {
+    fn a_machine_survives_losses_that_leave_most_of_its_voters() {
         let host = |name: &str, role: &str| json!({ "name": name, "role": role, "state": "live" });
         let three = json!({ "hosts": [
             host("a", "leader"), host("b", "voter"), host("c", "voter"), host("d", "follower"),

@@ -146,7 +146,7 @@ mod tests {
         [2026-01-01T00:00:14Z INFO  task] t1.20 2> Error: worker t2.1 has failed\n";
 
     #[test]
-    fn each_line_is_told_once_when_it_is_whole() {
+    fn each_whole_line_is_reported_once() {
         let millis = Duration::from_millis;
         let expected = [
             News::Checkpoint {

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_does_not_mind_one_slow_turn() {
+    fn one_slow_turn_does_not_change_the_median() {
         assert_eq!(median(vec![3.0, 900.0, 1.0]), 3.0);
         assert_eq!(median(vec![2.0]), 2.0);
     }

@@ -89,7 +89,7 @@ fn cat() -> (Command, OwnedFd, OwnedFd) {
 }
 
 #[test]
-fn one_that_is_of_no_use_before_it_is_started_is_ended_then() {
+fn a_transfer_process_that_is_cancelled_before_its_start_is_killed_at_the_start() {
     let mut held_up = HeldUp::new();
     let mut carriers = Carriers::default();
     let (command, read, _input) = cat();
@@ -102,7 +102,7 @@ fn one_that_is_of_no_use_before_it_is_started_is_ended_then() {
 }
 
 #[test]
-fn one_that_is_not_started_for_long_hangs_and_others_wait_for_it_in_order() {
+fn a_process_that_is_not_started_for_long_hangs_and_the_next_one_waits_in_order() {
     let mut held_up = HeldUp::new();
     let mut carriers = Carriers::default();
     let (command, read, input) = cat();
@@ -127,7 +127,7 @@ fn one_that_is_not_started_for_long_hangs_and_others_wait_for_it_in_order() {
 }
 
 #[test]
-fn one_that_cannot_be_started_has_failed() {
+fn a_process_that_cannot_be_started_has_failed() {
     let mut held_up = HeldUp::new();
     let mut carriers = Carriers::default();
     let command = || Command::new("/no/such/program");
@@ -166,7 +166,7 @@ fn one_that_cannot_be_started_has_failed() {
 }
 
 #[test]
-fn only_who_has_something_to_do_and_does_nothing_hangs() {
+fn only_a_process_that_has_work_and_does_nothing_hangs() {
     let mut headway = Headway::default();
     assert_eq!(headway.look(Some(5), true), 0);
     assert_eq!(headway.look(Some(5), true), 1);
@@ -218,7 +218,7 @@ fn failures(news: impl IntoIterator<Item = News>) -> Vec<Failure> {
 }
 
 #[test]
-fn the_kernel_knows_what_a_process_has_read() {
+fn the_kernel_counts_the_bytes_that_a_process_has_read() {
     let here = rustix::process::getpid();
     let before = bytes_read(here).expect("it runs");
     let text = fs::read("/proc/self/maps").expect("it can be read");
@@ -248,7 +248,7 @@ fn a_process_that_waits_for_bytes_is_left_alone_and_one_that_hangs_is_ended() {
 }
 
 #[test]
-fn what_a_process_says_is_the_reason_and_nobody_asks_after_the_image_is_whole() {
+fn the_error_output_of_a_process_is_the_reason_unless_the_image_is_whole() {
     let mut carriers = Carriers::default();
     let (out, _input) = rustix::pipe::pipe().expect("a pipe");
     let (words, say) = rustix::pipe::pipe().expect("a pipe");
@@ -270,7 +270,7 @@ fn what_a_process_says_is_the_reason_and_nobody_asks_after_the_image_is_whole() 
 }
 
 #[test]
-fn a_part_is_sent_when_nobody_is_left_who_sends_it_and_the_first_that_fails_says_why() {
+fn a_part_is_sent_when_its_last_process_has_ended_and_the_first_failure_counts() {
     let pids = [i32::MAX, i32::MAX - 1].map(|pid| Pid::from_raw(pid).expect("a number"));
     let add = |carriers: &mut Carriers, ticket, hands: [Hand; 2]| {
         for (pid, hand) in pids.into_iter().zip(hands) {

@@ -33,7 +33,7 @@ fn the_tasks_that_are_left_are_those_added_and_not_removed() {
 }
 
 #[test]
-fn victims_are_of_a_tasks_session_or_have_its_token_or_descend_from_one() {
+fn victims_have_a_tasks_session_or_token_or_descend_from_such_a_process() {
     let tasks = Tasks::from([(pid(100), Some(7))]);
     let all = [
         process(100, 1, 100),
@@ -71,7 +71,7 @@ fn the_token_of_a_process_counts_only_if_its_parent_is_the_daemons() {
 }
 
 #[test]
-fn a_verdict_says_why_and_what_was_done() {
+fn the_note_says_why_the_daemon_ended_and_what_was_killed() {
     let (end, killed) = (Some(Time(5)), Killed::default());
     assert!(verdict(end, Time(5), &killed).contains("at the end of its lease"));
     for lease in [end, None] {
@@ -117,7 +117,7 @@ impl Drop for Sleeper {
 }
 
 #[test]
-fn a_token_that_cannot_be_read_keeps_nothing_else_alive() {
+fn a_token_that_cannot_be_read_keeps_no_other_process_alive() {
     let mut leader = Sleeper::start("setsid sleep 1000");
     let mut orphans = [(); 12].map(|()| Sleeper::start("sleep 1000"));
     let leads = || usage::session(leader.pid()) == Some(leader.pid());

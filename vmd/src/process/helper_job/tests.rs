@@ -114,7 +114,7 @@ fn every_job_survives_the_command_line() {
 }
 
 #[test]
-fn a_command_line_that_is_no_helpers_is_left_to_the_daemon() {
+fn a_command_line_without_a_helper_job_is_left_to_the_daemon() {
     assert!(read(&[]).is_none());
     assert!(read(&["--detach"]).is_none());
     assert!(read(&["store-writer", "{}"]).is_none());

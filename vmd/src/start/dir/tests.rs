@@ -46,7 +46,7 @@ fn without_its_pid_file_a_daemon_still_has_its_folder_alone() {
 }
 
 #[test]
-fn a_folder_that_a_guardian_still_has_is_said_to_be_that() {
+fn a_folder_that_a_guardian_still_has_is_reported_as_such() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let path = temp.path().join("vm");
     let first = Dir::take(&path).expect("free");
@@ -67,7 +67,7 @@ fn a_folder_that_a_guardian_still_has_is_said_to_be_that() {
 }
 
 #[test]
-fn the_lock_of_a_folder_that_is_made_again_is_told() {
+fn the_lock_of_a_folder_that_is_made_again_is_handed_over() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let path = temp.path().join("vm");
     let first = Dir::take(&path).expect("free");
@@ -115,7 +115,7 @@ fn a_pid_file_that_is_made_again_is_locked_or_none() {
 }
 
 #[test]
-fn a_daemon_leaves_alone_what_another_one_made_in_its_place() {
+fn a_daemon_does_not_change_the_files_of_another_one() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let path = temp.path().join("vm");
     let first = Dir::take(&path).expect("free");
@@ -135,7 +135,7 @@ fn a_daemon_leaves_alone_what_another_one_made_in_its_place() {
 }
 
 #[test]
-fn what_is_gone_is_made_again() {
+fn missing_files_of_the_folder_are_made_again() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let path = temp.path().join("vm");
     let dir = Dir::take(&path).expect("free");
@@ -166,7 +166,7 @@ fn what_is_gone_is_made_again() {
 }
 
 #[test]
-fn the_address_that_is_made_again_is_the_last_one_and_no_other_daemons() {
+fn the_last_address_is_written_again_but_not_over_another_daemons() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let path = temp.path().join("vm");
     let dir = Dir::take(&path).expect("free");
@@ -227,7 +227,7 @@ fn the_socket_of_a_dead_daemon_is_taken_over() {
 }
 
 #[test]
-fn what_is_not_private_is_refused() {
+fn a_folder_that_is_not_private_is_refused() {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let open = temp.path().join("open");
     fs::create_dir(&open).expect("a folder");
