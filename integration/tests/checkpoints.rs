@@ -215,7 +215,7 @@ fn an_application_that_another_machine_has_restarted_is_not_saved_any_more() {
     let before = listed();
     let failed = asker.save(master, false).expect_err("it is the other's");
     assert!(
-        failed.text.contains("was brought back in machine"),
+        failed.text.contains("has restarted the application"),
         "{failed}"
     );
     wait_for("what it wrote to be removed", PATIENCE, || {

@@ -150,9 +150,9 @@ impl StoreLocation {
 }
 
 /// Checks that no other machine has taken the application over. An application has its checkpoints
-/// from one machine at a time. Two machines may share a store, and one may restart an application
-/// that the other one still runs, because it took the other machine for lost. Then the other
-/// machine no longer saves or removes checkpoints of the application there.
+/// from one machine at a time. Of two machines that share a store, one may take the other for lost,
+/// and restart an application that the other one still runs. Then the other machine no longer saves
+/// or removes checkpoints of the application in that store.
 fn check_alone(store: &Store, agreed: &AgreedPart, started_ms: u64) -> anyhow::Result<()> {
     let mut found = Vec::new();
     for id in store.ids(agreed.app)? {
@@ -164,8 +164,8 @@ fn check_alone(store: &Store, agreed: &AgreedPart, started_ms: u64) -> anyhow::R
     let own = (agreed.machine, agreed.generation);
     if let Some(machine) = taken_over(own, started_ms, &found) {
         bail!(
-            "the application was brought back in machine {machine} meanwhile, and is saved there: end \
-             it in one of the two (vm kill)"
+            "machine {machine} has restarted the application meanwhile, and saves it: end it in one \
+             of the two machines (vm kill)"
         );
     }
     Ok(())

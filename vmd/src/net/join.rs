@@ -65,18 +65,18 @@ enum AttemptError {
     Version(#[from] VersionError),
     #[error("it refuses: {}", .0.why)]
     Refused(Box<Refused>),
-    #[error("it sent what is no answer: {0}")]
+    #[error("it sent no valid reply: {0}")]
     Nonsense(String),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("it did not answer in time")]
+    #[error("it did not reply in time")]
     Late,
     #[error(
         "that is this daemon itself: give --join an address of the machine's daemon that leads \
          there from here"
     )]
     Oneself,
-    #[error("{0} (an address of this computer, where nobody listens on that port)")]
+    #[error("{0} (the address is this computer's, and no process listens on that port)")]
     Here(io::Error),
 }
 

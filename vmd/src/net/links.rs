@@ -167,7 +167,7 @@ impl Links {
         };
         let addr = self.table[place].addr;
         let text = format_args!(
-            "the connection with {addr} gave way to a newer one: it had not proved who it is"
+            "the connection with {addr} was closed for a newer one: its handshake was not finished"
         );
         self.tell(&text, context);
         self.close(place, context);
@@ -218,7 +218,10 @@ impl Links {
 
     /// Logs that a connection brought an image with a ticket that no move waits for.
     pub fn tell_unawaited(&mut self, context: &Context) {
-        self.tell(&"a connection brings an image that nobody awaits", context);
+        self.tell(
+            &"a connection brings an image with an unknown ticket",
+            context,
+        );
     }
 
     fn add(
@@ -513,13 +516,13 @@ impl Links {
                 State::Up(_) | State::Joiner => {}
                 _ if later => {}
                 State::Stranger if conn.maker() == Maker::Them => {
-                    let error = anyhow::anyhow!("it did not prove in time who it is");
+                    let error = anyhow::anyhow!("it did not finish the handshake in time");
                     self.offend(place, &error, context);
                 }
                 before => {
                     match before {
                         State::Connecting => self.failed(place, &"it does not answer"),
-                        State::Stranger => self.failed(place, &"it did not prove who it is"),
+                        State::Stranger => self.failed(place, &"it did not finish the handshake"),
                         _ => {}
                     }
                     self.close(place, context);

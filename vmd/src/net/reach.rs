@@ -62,8 +62,8 @@ impl Reach {
                 .find(|(_, _, ip)| ip.is_some_and(|ip| !is_here(ip)));
             return match far {
                 Some((_, far, _)) if loopback(&asker_ip) => Verdict::Refuse(format!(
-                    "it is told to others at {}, which leads the host '{}' to itself: start it \
-                     with another --listen, or with --advertise ADDR",
+                    "the joining daemon publishes the address {}, which leads the host '{}' to \
+                     itself: start it with another --listen, or with --advertise ADDR",
                     asker.facts.addr, far.name
                 )),
                 _ => Verdict::Ask,
@@ -71,8 +71,8 @@ impl Reach {
         }
         if loopback(&asker_ip) {
             return Verdict::Refuse(format!(
-                "it is told to others at {}, which leads them to themselves: start it with \
-                 another --listen, or with --advertise ADDR",
+                "the joining daemon publishes the address {}, which leads other hosts to \
+                 themselves: start it with another --listen, or with --advertise ADDR",
                 asker.facts.addr
             ));
         }
@@ -93,7 +93,7 @@ impl Reach {
         }
         match hosts.iter().find(|(_, _, ip)| loopback(ip)) {
             Some((host, facts, _)) => Verdict::Refuse(format!(
-                "the host '{}' ({host}) is told to others at {}, which only its own computer \
+                "the host '{}' ({host}) publishes the address {}, which only its own computer \
                  reaches: start that daemon with another --listen, or with --advertise ADDR",
                 facts.name, facts.addr
             )),
