@@ -19,8 +19,9 @@ const LOG_BYTES_MIN: u64 = 64 * 1024;
 
 /// The daemon of the virtual parallel machine: one per host.
 ///
-/// Without --join it founds a machine of its own; with it, it joins the machine of the daemon at
-/// that address, whose secret it must know (DIR/secret of that daemon, see --secret-file).
+/// Without --join the daemon founds a machine. With --join it joins the machine of the daemon at
+/// that address, and must know the secret of that machine (DIR/secret of that daemon, see
+/// --secret-file).
 #[derive(Debug, Clone, Parser)]
 #[command(name = "vmd", version)]
 pub struct Args {
@@ -28,22 +29,22 @@ pub struct Args {
     #[arg(long, value_parser = parse_name)]
     pub name: Option<String>,
 
-    /// Address or name, and port or range of ports, for other daemons; of a range, the first free one.
-    /// 0.0.0.0 is all addresses of IPv4, `[::]` all there are
+    /// Address or name, and port or range of ports, at which other daemons connect; of a range, the
+    /// first free port is used. 0.0.0.0 means all addresses of IPv4, `[::]` those of IPv6 and IPv4
     #[arg(long, value_name = "ADDR:PORT[-PORT]", default_value = LISTEN_DEFAULT)]
     pub listen: Listen,
 
-    /// Address at which other daemons reach this one, where it is not the one of --listen [default: one
-    /// of this computer's, and where the first host that joins has reached it]
+    /// Address at which other daemons reach this one, if it is not the one of --listen [default: an
+    /// address of this computer, and later the one at which the first joining host has reached it]
     #[arg(long, value_name = "ADDR[:PORT]")]
     pub advertise: Option<String>,
 
-    /// Join the machine of the daemon at this address (what its DIR/address says); of a name all
-    /// addresses are tried
+    /// Join the machine of the daemon at this address (the content of its DIR/address); of a name,
+    /// all addresses are tried
     #[arg(long, value_name = "HOST:PORT", value_parser = parse_host_port)]
     pub join: Option<String>,
 
-    /// Found a new machine, also in a folder whose last daemon had joined one
+    /// Found a new machine, even in a folder whose last daemon had joined one
     #[arg(long, conflicts_with = "join")]
     pub found: bool,
 
@@ -52,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// File with the machine's secret, mode 0600; a founder makes it if there is none
+    /// File with the machine's secret, mode 0600; a founder makes the file if there is none
     /// [default: DIR/secret]
     #[arg(long, value_name = "FILE", conflicts_with = "secret_stdin")]
     pub secret_file: Option<PathBuf>,
@@ -62,58 +63,61 @@ pub struct Args {
     #[arg(long)]
     pub secret_stdin: bool,
 
-    /// Most tasks that may run here at once
+    /// Greatest number of tasks that may run on this host at once
     #[arg(long, value_name = "N", default_value_t = limits::TASKS_MAX_DEFAULT as u32,
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_tasks: u32,
 
-    /// What SIGTERM does, and so do SIGINT, SIGHUP, SIGQUIT and the warnings of batch systems (SIGXCPU,
-    /// SIGUSR1, SIGUSR2, SIGPWR): leave the machine, whereby the tasks here end; or drain first: all
-    /// tasks move to other hosts, and those that have not after --grace end; or suspend: drain first,
-    /// and suspend the application of each task that cannot leave
+    /// What the daemon does at SIGTERM, SIGINT, SIGHUP, SIGQUIT and the warnings of batch systems
+    /// (SIGXCPU, SIGUSR1, SIGUSR2, SIGPWR): leave the machine, which ends the tasks on this host;
+    /// or drain first: all tasks move to other hosts, and those that have not moved after --grace
+    /// end; or suspend: drain first, and suspend the application of each task that cannot move
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = OnTerm::Leave)]
     pub on_term: OnTerm,
 
-    /// How long a drain at SIGTERM may take; leaving comes after it, and takes up to 10 s. Seconds
+    /// Bound on the time of a drain at SIGTERM; leaving comes after it, and takes up to 10 s.
+    /// Seconds
     #[arg(long, value_name = "SECONDS",
           default_value_t = limits::DRAIN_GRACE_DEFAULT.as_secs() as u32)]
     pub grace: u32,
 
-    /// For how long applications are suspended that cannot leave when this host drains (--on-term
-    /// suspend, vm drain --suspend); after that they have ended, and their checkpoints stay. Seconds
-    /// [default: until they are resumed]
+    /// How long applications that cannot move stay suspended when this host drains (--on-term
+    /// suspend, vm drain --suspend); after that they have ended, and their checkpoints stay.
+    /// Seconds [default: until they are resumed]
     #[arg(long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=limits::SUSPENDED_FOR_MAX.as_secs()))]
     pub suspended_for: Option<u64>,
 
-    /// Working folder of this host: tasks that programs start, unless they give another, start there,
-    /// and what a task that moves has open below that of the host it leaves is looked for below this
-    /// one. `vm run` and `vm spawn` give the folder where vm is, or --cwd. Give each daemon its own,
-    /// or none [default: tasks start where the daemon did; files keep their names]
+    /// Working folder of this host. Tasks that programs spawn without a working folder start in it,
+    /// and open files of a moved task below the working folder of its former host are looked for
+    /// below this one. `vm run` and `vm spawn` set the folder in which vm runs, or --cwd. Give each
+    /// daemon a folder of its own, or none [default: tasks start in the folder in which the daemon
+    /// started; files keep their names]
     #[arg(long, value_name = "DIR")]
     pub work_dir: Option<PathBuf>,
 
-    /// Folder for checkpoints, made when the first one is; for all daemons of the machine the same one,
-    /// on a disk that they share, unless each has --store-local [default: DIR/store, if --dir or $VM_DIR
-    /// is given; else vm/store in $XDG_STATE_HOME, or in ~/.local/state, which outlives logins; there
-    /// vm/store-local/NAME with --store-local]
+    /// Folder for checkpoints, made with the first one. All daemons of the machine use the same
+    /// folder, on a disk that they share, unless each has --store-local [default: DIR/store, if
+    /// --dir or $VM_DIR is given; else vm/store in $XDG_STATE_HOME, or in ~/.local/state, which
+    /// outlives logins; with --store-local vm/store-local/NAME there]
     #[arg(long, value_name = "DIR")]
     pub store: Option<PathBuf>,
 
-    /// The folder of --store is on this host's own disk: what is saved here is copied to a second host,
-    /// so that no checkpoint is lost with one. Give it to every daemon of the machine, or to none
+    /// The folder of --store is on this host's own disk: a second host gets a copy of each part, so
+    /// that the loss of one host loses no checkpoint. Give this option to every daemon of the
+    /// machine, or to none
     #[arg(long)]
     pub store_local: bool,
 
-    /// Make no more checkpoints while the folder of --store holds so many bytes; those that are there
-    /// stay [default: as many as fit on the disk]
+    /// Make no more checkpoints while the folder of --store holds this number of bytes; existing
+    /// checkpoints stay [default: as many as fit on the disk]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..))]
     pub store_quota: Option<u64>,
 
-    /// Copy each checkpoint to this bucket of an object store too (S3, or what speaks as it does), and
-    /// restart from there what the folder has lost. Give it to every daemon of the machine. Credentials
-    /// are taken from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-    /// AWS_REGION. Not with --store-local
+    /// Also copy each checkpoint to this bucket of an object store (S3 or compatible), and restart
+    /// from the bucket what the folder has lost. Give this option to every daemon of the machine.
+    /// Credentials are taken from the environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY,
+    /// AWS_SESSION_TOKEN, AWS_REGION. Not with --store-local
     #[arg(
         long,
         value_name = "s3://BUCKET/PREFIX",
@@ -121,7 +125,7 @@ pub struct Args {
     )]
     pub store_bucket: Option<String>,
 
-    /// Who is asked for the bucket, as https://HOST:PORT [default: the service of Amazon]
+    /// The server of the bucket, as https://HOST:PORT [default: the service of Amazon]
     #[arg(long, value_name = "URL", requires = "store_bucket")]
     pub store_endpoint: Option<String>,
 
@@ -142,12 +146,12 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(LOG_BYTES_MIN..))]
     pub log_bytes: u64,
 
-    /// Do not encrypt what follows the handshake, on a trusted network; must be the same on every
-    /// daemon of the machine
+    /// Do not encrypt the bytes after the handshake, on a trusted network; all daemons of the
+    /// machine must have the same setting
     #[arg(long)]
     pub unencrypted_links: bool,
 
-    /// This is the daemon that a `vmd --detach` has started
+    /// Set for the daemon that `vmd --detach` has started
     #[arg(long, hide = true)]
     pub detached: bool,
 }
