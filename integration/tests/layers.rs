@@ -2,8 +2,8 @@
 //! down only, no files import each other in a circle, the state machines are pure, `unsafe` stays
 //! in the files that are listed for it, files and functions stay small.
 //!
-//! Cargo enforces the arrows between crates; what it cannot see is read from the sources here. Each
-//! check is a function of sources, so that `made_up` can show that it fires.
+//! Cargo enforces the arrows between crates. Rules that Cargo cannot see are checked on the sources
+//! here. Each check is a function of sources, so that `made_up` can show that the check fires.
 
 #[path = "layers/circles.rs"]
 mod circles;
@@ -30,7 +30,7 @@ use sources::{CRATES, Source, below, lines_with, of_crate, workspace};
 /// added.
 const CIRCLES_LEFT: &[&str] = &["vmlib/machine/", "vmlib/src/", "vmlib/store/src/"];
 
-/// The most lines of a file.
+/// Bound on the lines of a file.
 const FILE_LINES_MAX: usize = 700;
 
 /// Files that are larger, with the lines that they may have. No entry is added.
@@ -40,7 +40,7 @@ const LARGE_FILES: &[(&str, usize)] = &[
     ("vmlib/machine/tests/daemon/world.rs", 717),
 ];
 
-/// The most lines of a function.
+/// Bound on the lines of a function.
 const FUNCTION_LINES_MAX: usize = 100;
 
 /// Functions that are longer: their crate's folder, their name, the lines that they may have. No
@@ -215,7 +215,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "vmd/src/image/transfer.rs",
 ];
 
-/// The lines of unsafe code outside of its homes.
+/// The lines of unsafe code outside of the listed files.
 fn unsafe_elsewhere(sources: &[Source]) -> Vec<String> {
     let mut lines = lines_with(sources, &["unsafe "]);
     lines.retain(|line| !UNSAFE_HOMES.iter().any(|home| line.starts_with(home)));
@@ -265,7 +265,7 @@ fn no_subsystem_of_the_daemon_imports_from_another() {
     );
 }
 
-/// Compares sizes above the limit with those that are allowed: what is wrong with each.
+/// Compares the sizes above the limit with the allowed ones. Returns a message for each difference.
 fn compare(found: &BTreeMap<String, usize>, allowed: &BTreeMap<String, usize>) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, lines) in found {

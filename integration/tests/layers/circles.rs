@@ -103,8 +103,8 @@ fn message(members: &BTreeSet<&str>, imports: &[Import]) -> String {
     text
 }
 
-/// What is wrong with `found`: the circles that no folder of `allowed` has whole, and the folders
-/// that have none.
+/// The differences between `found` and `allowed`: circles that are not within one folder of
+/// `allowed`, and folders of `allowed` without a circle.
 pub fn compare(found: &BTreeSet<Circle>, allowed: &[&str]) -> Vec<String> {
     let is_below = |circle: &Circle, folder: &str| {
         let mut files = circle.files.iter();

@@ -24,7 +24,7 @@ pub struct Import {
     pub of: String,
     /// The line of the import in `from`.
     pub line: usize,
-    /// The path, as it stands there.
+    /// The path as it is written in `from`.
     pub path: String,
 }
 
@@ -44,7 +44,7 @@ struct Module {
     /// Names of the child modules.
     children: BTreeSet<String>,
     uses: Vec<Use>,
-    /// All that the code names, `use` items apart.
+    /// All paths that the code names, apart from `use` items.
     mentions: Vec<NamedPath>,
 }
 
@@ -57,7 +57,7 @@ struct Use {
     public: bool,
 }
 
-/// The end of a path.
+/// The item or module to which a path leads.
 enum Place {
     Module(Vec<String>),
     Item(String),
@@ -77,13 +77,13 @@ impl Tree {
         tree
     }
 
-    /// The files of the tree, without those that only tests have.
+    /// The files of the tree, without those of tests only.
     pub fn files(&self) -> &BTreeSet<String> {
         &self.files
     }
 
-    /// Every import of one file of the tree from another. What a `use` of a module brings in counts
-    /// once, and not where it is named again.
+    /// Every import of one file of the tree from another. A module that a `use` brings in counts
+    /// once, not each time that the code names it.
     pub fn imports(&self) -> Vec<Import> {
         let mut found = Vec::new();
         for (at, module) in &self.modules {
@@ -111,7 +111,7 @@ impl Tree {
                 }
                 match self.place(at, &path.names, 0) {
                     Some(Place::Item(file)) => note(path, file),
-                    // A function's own `use` of a module.
+                    // A `use` of a module inside of a function.
                     Some(Place::Module(of)) if ["crate", "self", "super"].contains(&first) => {
                         note(path, self.modules[&of].file.clone());
                     }
@@ -122,7 +122,7 @@ impl Tree {
         found
     }
 
-    /// Whether a `use` hands on what a child of this module defines.
+    /// Whether a `use` re-exports an item of a child of this module.
     fn is_re_export(&self, at: &[String], one: &Use) -> bool {
         let names: Vec<&str> = one.path.names.iter().map(String::as_str).collect();
         let first = match names.as_slice() {
@@ -133,7 +133,8 @@ impl Tree {
         one.public && self.modules[at].children.contains(*first)
     }
 
-    /// Where a path leads that stands in the module `at`. `depth` bounds the re-exports on the way.
+    /// The place to which a path in the module `at` leads. `depth` bounds the number of re-exports
+    /// on the way.
     fn place(&self, at: &[String], names: &[String], depth: usize) -> Option<Place> {
         let (first, rest) = names.split_first()?;
         match first.as_str() {
@@ -162,7 +163,7 @@ impl Tree {
             || self.through_stars(at, name, depth).is_some()
     }
 
-    /// Where the path `names` leads from within the module `at`.
+    /// The place to which the path `names` leads, from within the module `at`.
     fn inside(&self, at: &[String], names: &[String], depth: usize) -> Option<Place> {
         let Some((first, rest)) = names.split_first() else {
             return Some(Place::Module(at.to_vec()));
@@ -194,7 +195,7 @@ impl Tree {
         if let Some(item) = self.through_stars(at, first, depth) {
             return Some(item);
         }
-        // An item that a macro makes has no name here; it counts for this file.
+        // An item that a macro makes has no name here, so it counts as an item of this file.
         Some(Place::Item(module.file.clone()))
     }
 
@@ -257,7 +258,7 @@ impl Reader<'_> {
                 self.child(child, file, folder, below, tree);
             }
         }
-        // Of two files for one module, chosen by the target, the first stands for both.
+        // If the target selects one of two files for a module, the first file stands for both.
         tree.modules.entry(at).or_insert(module);
     }
 
@@ -288,7 +289,7 @@ impl Module {
         let name = match item {
             Item::Use(item) => {
                 let public = !matches!(item.vis, Visibility::Inherited);
-                // `use ::name` is of another crate.
+                // `use ::name` names another crate.
                 if item.leading_colon.is_none() {
                     self.uses_of(&item.tree, Vec::new(), public);
                 }
@@ -357,7 +358,7 @@ impl Module {
     }
 }
 
-/// The paths in an `impl` block, without its items that only tests have.
+/// The paths in an `impl` block, without those of its items for tests only.
 fn mentions_of_impl(block: &syn::ItemImpl) -> Vec<NamedPath> {
     let mut block = block.clone();
     block

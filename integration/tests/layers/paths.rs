@@ -1,5 +1,5 @@
-//! The paths that a piece of code names, found in its tokens, so that those inside of macros are
-//! found as well.
+//! The paths that a piece of code names. They are found in its tokens, so that paths inside of
+//! macros are found, too.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
@@ -8,11 +8,11 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 pub struct NamedPath {
     /// Its names, `crate`, `self` and `super` included.
     pub names: Vec<String>,
-    /// The line of its first name, or of its last where it stands in a group.
+    /// The line of its first name; if the path is in a group, of its last name.
     pub line: usize,
 }
 
-/// All paths of `tokens`; names of fields and methods are none.
+/// All paths of `tokens`. Names of fields and methods are not paths.
 pub fn of(tokens: TokenStream) -> Vec<NamedPath> {
     let mut found = Vec::new();
     scan(tokens, &mut found);
@@ -43,8 +43,8 @@ fn scan(tokens: TokenStream, found: &mut Vec<NamedPath>) {
     }
 }
 
-/// Whether the name at `at` belongs to what stands before it: a field, a method, a lifetime, or a
-/// path that begins with `::`, which is of another crate.
+/// Whether the name at `at` continues the tokens before it: a field, a method, a lifetime, or a
+/// path that begins with `::`, which belongs to another crate.
 fn continues(tokens: &[TokenTree], at: usize) -> bool {
     let before = |back: usize| at.checked_sub(back).map(|index| &tokens[index]);
     let punct = |token: Option<&TokenTree>, wanted: char| matches!(token, Some(TokenTree::Punct(punct)) if punct.as_char() == wanted);
@@ -54,8 +54,8 @@ fn continues(tokens: &[TokenTree], at: usize) -> bool {
         || (punct(before(1), ':') && punct(before(2), ':'))
 }
 
-/// Reads the path that begins at `at`, behind the names of `prefix`; returns where it ends. A group
-/// at its end, as `use` has it, is read as well.
+/// Reads the path that begins at `at`, after the names of `prefix`. Also reads a group at its end,
+/// as in a `use`. Returns the index after the path.
 fn path(
     tokens: &[TokenTree],
     mut at: usize,
@@ -94,7 +94,7 @@ fn group_of_uses(tokens: TokenStream, prefix: &[String], found: &mut Vec<NamedPa
         at = match &tokens[at] {
             TokenTree::Ident(_) => {
                 let end = path(&tokens, at, prefix, found);
-                // The new name after `as` is no path.
+                // The new name after `as` is not a path.
                 match tokens.get(end) {
                     Some(TokenTree::Ident(word)) if word == "as" => end + 2,
                     _ => end,

@@ -1,4 +1,4 @@
-//! Sizes of files and functions, in lines, comments and blank lines included.
+//! Sizes of files and functions, in lines, including comments and blank lines.
 
 use proc_macro2::Span;
 use syn::{

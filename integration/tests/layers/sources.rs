@@ -88,8 +88,8 @@ pub fn of_crate(folder: &str) -> Vec<Source> {
         .collect()
 }
 
-/// The lines of a source that are code, with their numbers: no comment, and no item that only
-/// tests have.
+/// The lines of a source that are code, with their numbers: without comments, and without items for
+/// tests only.
 pub fn code(text: &str) -> Vec<(usize, &str)> {
     let for_tests = tested_lines(text);
     text.lines()
@@ -100,7 +100,7 @@ pub fn code(text: &str) -> Vec<(usize, &str)> {
         .collect()
 }
 
-/// The lines of the items that only tests have, those of each item as a range.
+/// The lines of the items for tests only, as one range for each item.
 fn tested_lines(text: &str) -> Vec<RangeInclusive<usize>> {
     let lines = |item: &dyn ToTokens| {
         let mut spans = item.to_token_stream().into_iter().map(|token| token.span());
