@@ -28,7 +28,7 @@ mod tests {
         let interrupt = Interrupt::none();
         let error = look(&file, &interrupt).unwrap_err().to_string();
         assert!(
-            error.contains("text: this is no image of a process"),
+            error.contains("text: this is not an image of a process"),
             "{error}"
         );
         assert!(matches!(

@@ -134,7 +134,7 @@ fn a_process_that_would_not_reply_is_named_with_the_reason() {
         assert!(why.contains(reason), "{what}: {why}");
     };
     check("takes", false, "a handler of its own for signal 61");
-    check("takes", true, "has not answered signal 61 within 5 seconds");
+    check("takes", true, "has not handled signal 61 within 5 seconds");
     check(
         "blocks by a bare call",
         true,

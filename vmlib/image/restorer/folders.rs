@@ -18,7 +18,7 @@ pub fn read_map(number: &str) -> u64 {
     // SAFETY: there is one thread yet, and no code has read the map.
     if let Err(error) = unsafe { (*(&raw mut FOLDERS)).read(fd) } {
         die!(
-            "the other names of folders cannot be read: error {}",
+            "the map of folders cannot be read: error {}",
             error.0
         );
     }

@@ -82,7 +82,7 @@ extern "C" fn main(stack: *const usize) -> ! {
     let argument = unsafe {
         match *stack {
             2.. => core::ffi::CStr::from_ptr(*stack.add(2) as *const core::ffi::c_char),
-            _ => die!("it is started with the number of a descriptor"),
+            _ => die!("the restorer needs the number of a descriptor as its argument"),
         }
     };
     let text = argument.to_str().unwrap_or_default();

@@ -59,11 +59,11 @@ pub fn check(mappings: &[Mapping]) {
             && mapping.end <= 1 << 47
             && mapping.kind <= FILE;
         if !good {
-            die!("its table of memory is damaged");
+            die!("the image's table of mappings is damaged");
         }
         if mapping.start < own.end as u64 && own.start as u64 <= mapping.end {
             die!(
-                "the addresses at {:#x} are taken here, by the restorer",
+                "the process has memory at {:#x}, where the restorer is",
                 mapping.start
             );
         }
@@ -94,7 +94,7 @@ pub fn clear(mappings: &[Mapping]) -> Kernels {
                 kernels.area = range.start;
             }
             if kernels.count == PARTS {
-                die!("this kernel gives programs more than was known");
+                die!("this kernel has more mappings in each process than the restorer can move");
             }
             if has(b"[vdso]") {
                 kernels.code = range.clone();
@@ -164,7 +164,7 @@ fn read_maps() -> &'static [u8] {
     loop {
         match sys::read(fd, &mut room[len..]) {
             Ok(0) if len < room.len() => break,
-            Ok(0) => die!("whoever restores has too many mappings"),
+            Ok(0) => die!("the restoring process has too many mappings"),
             Ok(count) => len += count,
             Err(sys::EINTR) => {}
             Err(error) => die!("/proc/self/maps cannot be read: error {}", error.0),
@@ -209,7 +209,7 @@ pub fn join(old: &[Mapping], new: &[Mapping], room: &'static mut [u8]) -> &'stat
     let mut count = 0;
     let mut push = |mapping: Mapping| {
         let Some(place) = room.get_mut(count) else {
-            die!("it has too many mappings in all rounds")
+            die!("the image has too many mappings in all rounds together")
         };
         *place = mapping;
         count += 1;
@@ -268,10 +268,10 @@ pub fn add(old: &[Mapping], new: &[Mapping], names: &[u8]) {
             if error.0 == NO_MEMORY {
                 name_limit(new);
                 let mib = (end - start) >> 20;
-                die!("there is no room for its memory: {mib} MiB in one piece are refused");
+                die!("there is no room for the memory of the process: a mapping of {mib} MiB is refused");
             }
             die!(
-                "memory at {start:#x} to {end:#x} cannot be had: error {}",
+                "memory at {start:#x} to {end:#x} cannot be mapped: error {}",
                 error.0
             );
         }
@@ -305,7 +305,7 @@ fn name_limit(new: &[Mapping]) {
         let here = limit[0] >> 20;
         if limit[0] != u64::MAX && here < wanted + 64 {
             die!(
-                "the limit on {name} is {here} MiB here, and its memory takes {wanted} MiB: raise it"
+                "the limit on {name} is {here} MiB here, and the process needs {wanted} MiB: raise it"
             );
         }
     }
@@ -433,11 +433,11 @@ fn map_shared(mapping: &Mapping, before: &[Mapping], after: &[Mapping]) -> sys::
 fn map_file(mapping: &Mapping, names: &[u8]) -> sys::Result<()> {
     let (at, len) = (mapping.name.at as usize, mapping.name.len as usize);
     let Some(path) = at.checked_add(len).and_then(|end| names.get(at..=end)) else {
-        die!("its table of names is damaged")
+        die!("the image's table of names is damaged")
     };
     let shown = core::str::from_utf8(&path[..len]).unwrap_or("a file");
     if path[len] != 0 {
-        die!("its table of names is damaged");
+        die!("the image's table of names is damaged");
     }
     let mut room = [0; PATH];
     let Some(path) = folders::folders().put(&path[..len], &mut room) else {

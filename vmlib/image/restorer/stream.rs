@@ -64,22 +64,22 @@ impl Stream {
         let mut bytes = [0; Prefix::LEN];
         stream.read(&mut bytes);
         let Some(prefix) = Prefix::from_prefix(&bytes) else {
-            die!("it has no beginning")
+            die!("the image has no prefix")
         };
         if prefix.magic != MAGIC {
-            die!("it is no image of a process");
+            die!("this is not an image of a process");
         }
         if prefix.version != VERSION {
             die!(
-                "it has format {}, and this program reads format {VERSION}",
+                "the image has format version {}, and this restorer reads version {VERSION}",
                 prefix.version
             );
         }
         if prefix.check != prefix.sum() {
-            die!("its beginning is damaged");
+            die!("the image's prefix is damaged");
         }
         if prefix.machine != X86_64 || prefix.page_size != 4096 {
-            die!("it is of another kind of processor ({})", prefix.machine);
+            die!("the image is of another architecture (number {} of ELF), or page size", prefix.machine);
         }
         stream
     }
@@ -121,7 +121,7 @@ impl Stream {
         }
         if section.codec != PLAIN {
             die!(
-                "section {} is coded in a way that is not known",
+                "section {} has an unknown codec",
                 section.index
             );
         }
@@ -224,7 +224,7 @@ impl Stream {
             sum: before.sum,
         };
         if end != Some(expected) {
-            die!("its end does not fit to what is before");
+            die!("the end of the image does not match its sections");
         }
     }
 
@@ -307,7 +307,7 @@ fn good(bytes: &[u8], at: &mut At) -> Section {
     let section = Section::from_prefix(bytes).filter(|section| section.is_good(at.index));
     let Some(section) = section else {
         die!(
-            "it is damaged at byte {}, the head of section {}",
+            "the image is damaged at byte {}, the head of section {}",
             at.bytes - Section::LEN as u64,
             at.index
         )
@@ -357,7 +357,7 @@ fn read_all(fd: i32, place: Option<u64>, buffer: &mut [u8]) {
             None => sys::read(fd, to),
         };
         match read {
-            Ok(0) => die!("it ends too early: it was not written to its end, or was cut off"),
+            Ok(0) => die!("the image ends too early: it was not written to its end, or was cut off"),
             Ok(count) => done += count,
             Err(sys::EINTR) => {}
             Err(sys::EAGAIN) => {
@@ -365,7 +365,7 @@ fn read_all(fd: i32, place: Option<u64>, buffer: &mut [u8]) {
                 // SAFETY: one struct pollfd; the call waits until the descriptor can be read.
                 unsafe { sys::call3(nr::POLL, poll.as_mut_ptr() as usize, 1, usize::MAX) };
             }
-            Err(error) => die!("it cannot be read: error {}", error.0),
+            Err(error) => die!("the image cannot be read: error {}", error.0),
         }
     }
 }

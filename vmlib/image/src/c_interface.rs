@@ -44,7 +44,7 @@ fn failed(text: &str) -> i32 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vm_image_save(fd: i32, flags: u32) -> i32 {
     if fd < 0 || flags & !(FORKED | CARRY_FILES | ROUNDS) != 0 {
-        return failed("vm_image_save: a descriptor and known flags are wanted");
+        return failed("vm_image_save needs a descriptor and known flags");
     }
     let options = Options {
         forked: flags & FORKED != 0,

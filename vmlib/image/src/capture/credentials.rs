@@ -287,12 +287,12 @@ impl Credentials {
                 let is_new = |group: &u32| self.others.binary_search(group).is_err();
                 // A missing group is no additional right; an additional group is one.
                 if set.is_err() && here.others.iter().any(is_new) {
-                    set.step("leaving groups that it was not in")?;
+                    set.step("leaving groups that the process was not in")?;
                 }
             }
             if change.sets_groups {
                 let set = sys::call3(SETRESGID, real, effective, saved);
-                sys::check(set).step("becoming the group that it was")?;
+                sys::check(set).step("changing to the group of the process")?;
                 sys::call1(SETFSGID, files);
             }
         }
@@ -311,7 +311,7 @@ impl Credentials {
         unsafe {
             sys::call2(nr::PRCTL, libc::PR_SET_KEEPCAPS as usize, 1);
             let set = sys::call3(SETRESUID, real, effective, saved);
-            sys::check(set).step("becoming the user that it was")?;
+            sys::check(set).step("changing to the user of the process")?;
             sys::call1(SETFSUID, files);
         }
         Ok(())
@@ -359,7 +359,7 @@ fn capabilities() -> Outcome<[u64; 3]> {
     let mut sets = [[0u32; 3]; 2];
     let (header, to) = (HEADER.as_ptr() as usize, sets.as_mut_ptr() as usize);
     // SAFETY: the kernel reads the header and writes the sets.
-    sys::check(unsafe { sys::call2(CAPGET, header, to) }).step("asking for capabilities")?;
+    sys::check(unsafe { sys::call2(CAPGET, header, to) }).step("reading the capabilities")?;
     Ok([0, 1, 2].map(|at| u64::from(sets[0][at]) | u64::from(sets[1][at]) << 32))
 }
 

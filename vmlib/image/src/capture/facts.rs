@@ -32,7 +32,7 @@ pub fn comm() -> Outcome<[u8; 16]> {
     let leader = stop::threads().iter().find(|thread| thread.tid == pid);
     match leader {
         Some(thread) => Ok(thread.name),
-        None => refuse!("the first thread has ended, and the others go on without it"),
+        None => refuse!("the first thread has ended, and other threads still run"),
     }
 }
 

@@ -96,7 +96,7 @@ pub fn capture(
         if is_own && record.kind == FD_INHERITED && stream_for(record, list).is_none() {
             let (fd, name) = (record.fd, Shown(names.get(record.name)));
             return refuse!(
-                "descriptor {fd} is the terminal {name}, for which none of 0, 1 and 2 can stand"
+                "descriptor {fd} is the terminal {name}, and none of 0, 1 and 2 can replace it"
             );
         }
     }
@@ -414,7 +414,9 @@ fn keep_content(record: &mut FileRecord) -> Outcome<()> {
         return Ok(());
     }
     if waiting > PIPE_MAX {
-        return refuse_now!("{waiting} bytes wait in the pipe at descriptor {fd}");
+        return refuse_now!(
+            "the pipe at descriptor {fd} has {waiting} bytes in it; at most {PIPE_MAX} can be saved"
+        );
     }
     // SAFETY: any bytes are values.
     let content = unsafe { arena::take::<u8>(waiting)? };

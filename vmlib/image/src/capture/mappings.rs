@@ -192,8 +192,8 @@ fn refuse_live_views(
         if let Some(file) = files.iter().find(writes) {
             let fd = file.fd;
             return refuse!(
-                "{name} is mapped privately at {at:#x}, and can be written by descriptor {fd}: what \
-                 is written would not be seen there any more"
+                "{name} is mapped privately at {at:#x}, and can be written by descriptor {fd}: the \
+                 restored process would not see later writes"
             );
         }
         let shows = |mapping: &&Mapping| {
@@ -204,7 +204,7 @@ fn refuse_live_views(
             let other = shared.start;
             return refuse!(
                 "{name} is mapped privately at {at:#x}, and can be written by way of its shared \
-                 mapping at {other:#x}: what is written would not be seen there any more"
+                 mapping at {other:#x}: the restored process would not see later writes"
             );
         }
     }

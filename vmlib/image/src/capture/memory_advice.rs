@@ -164,8 +164,8 @@ pub fn give(all: &[Advice]) -> Outcome<()> {
             let wanted: usize = all.iter().filter(is_locked).map(|at| at.len).sum();
             if locked < 0 && limit < wanted as u64 {
                 return refuse!(
-                    "the limit on locked memory (RLIMIT_MEMLOCK) is {limit} bytes here, and it has \
-                     {wanted} locked: raise it"
+                    "the limit on locked memory (RLIMIT_MEMLOCK) is {limit} bytes here, and the process \
+                     has {wanted} locked: raise it"
                 );
             }
         }

@@ -180,7 +180,7 @@ fn directory_here() -> Outcome<&'static [u8]> {
         Ok(_) | Err(Errno(libc::ENOENT)) => {
             refuse!("the working directory was removed or cannot be reached")
         }
-        Err(error) => Err(error).step("asking for the working directory"),
+        Err(error) => Err(error).step("reading the working directory"),
     }
 }
 
@@ -225,7 +225,7 @@ fn timers() -> Outcome<&'static [Timer]> {
         if timer.clock == libc::CLOCK_THREAD_CPUTIME_ID && !is_alone()? {
             return refuse!(
                 "it has a timer of the processor time of one of its threads \
-                 (CLOCK_THREAD_CPUTIME_ID), and nobody tells of which"
+                 (CLOCK_THREAD_CPUTIME_ID), and the kernel does not report which thread"
             );
         }
         let times = timer.times.as_mut_ptr() as usize;
@@ -293,7 +293,7 @@ fn take_out(signals: &mut List<Waiting>) -> Outcome<()> {
     loop {
         // Checked before the next signal is taken, for which there might be no room.
         if signals.all().len() == PENDING_MAX {
-            return refuse!("more than {PENDING_MAX} signals wait for the process");
+            return refuse!("more than {PENDING_MAX} signals are pending for the process");
         }
         let mut info = [0u64; 16];
         let time = [0u64; 2];
@@ -439,7 +439,7 @@ fn restore_timer(timer: &Timer, tid: i32) -> Outcome<()> {
         // SAFETY: the timer was just made.
         unsafe { sys::call1(nr::TIMER_DELETE, id as usize) };
         if id > timer.id {
-            return refuse!("a timer's number, {}, cannot be had here", timer.id);
+            return refuse!("a timer cannot get its number {} here", timer.id);
         }
     }
     // SAFETY: the kernel reads the times.

@@ -43,7 +43,9 @@ fn refuse_shadow_stack() -> Outcome<()> {
     // SAFETY: the kernel writes the features that this thread uses, if it knows of any.
     let told = unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_SHSTK_STATUS, to) };
     match told == 0 && features != 0 {
-        true => refuse!("it has a shadow stack; GLIBC_TUNABLES=glibc.cpu.x86_shstk=off is without"),
+        true => {
+            refuse!("it has a shadow stack; start it with GLIBC_TUNABLES=glibc.cpu.x86_shstk=off")
+        }
         false => Ok(()),
     }
 }
@@ -81,8 +83,8 @@ fn refuse_tiles() -> Outcome<()> {
     let told = unsafe { sys::call2(nr::ARCH_PRCTL, ARCH_GET_XCOMP_PERM, to) };
     match told == 0 && permitted & TILE_DATA != 0 {
         true => refuse!(
-            "it has asked for the processor's matrix registers (AMX); \
-             ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 is without, for oneDNN"
+            "it has requested the processor's matrix registers (AMX); \
+             for oneDNN, start it with ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16"
         ),
         false => Ok(()),
     }
@@ -94,7 +96,7 @@ fn refuse_without_leader() -> Outcome<()> {
     // The name is in brackets and may contain any characters.
     let name_end = stat.iter().rposition(|byte| *byte == b')');
     match name_end.and_then(|at| stat.get(at + 2)) {
-        Some(b'Z') => refuse!("the first thread has ended, and the others go on without it"),
+        Some(b'Z') => refuse!("the first thread has ended, and other threads still run"),
         _ => Ok(()),
     }
 }

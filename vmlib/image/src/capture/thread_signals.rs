@@ -56,7 +56,7 @@ pub fn begin() {
 /// More signals are pending than the table has slots.
 pub fn check() -> Outcome<()> {
     match FULL.load(SeqCst) {
-        true => refuse!("more than {MAX} signals wait for single threads"),
+        true => refuse!("more than {MAX} signals are pending for single threads"),
         false => Ok(()),
     }
 }

@@ -8,7 +8,9 @@ use crate::raw::records::{self, VERSION};
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The first bytes are not those of an image.
-    #[error("this is no image of a process: it begins differently; give a file that a save wrote")]
+    #[error(
+        "this is not an image of a process: it begins with other bytes; give a file that a save wrote"
+    )]
     NotAnImage,
     /// The image has another version of the format.
     #[error(
@@ -80,7 +82,7 @@ pub enum ImageError {
         source: io::Error,
     },
     /// The reader was called again after it had failed.
-    #[error("the image was already found to be bad: begin anew to read it again")]
+    #[error("an error was already found in the image: open it again to read it again")]
     Stopped,
 }
 
@@ -156,19 +158,19 @@ pub enum Damage {
     #[error("the payload cannot be decoded")]
     Undecodable,
     /// A section is lost, duplicated or out of place.
-    #[error("this is section {found} of the image it belongs to")]
+    #[error("the section has number {found}")]
     Displaced {
         /// The number in the section's head.
         found: u32,
     },
     /// END states another number of sections.
-    #[error("it was written after {said} sections")]
+    #[error("it states that {said} sections precede it")]
     Sections {
         /// The number that END states.
         said: u64,
     },
     /// END states another number of bytes.
-    #[error("it was written after {said} bytes")]
+    #[error("it states that {said} bytes precede it")]
     Bytes {
         /// The number that END states.
         said: u64,
@@ -182,10 +184,10 @@ pub enum Damage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Impossible {
     /// A field without a meaning in this version is not zero.
-    #[error("a reserved part is not zero")]
+    #[error("a reserved field is not zero")]
     Reserved,
     /// The number is not the page size of a processor. Bytes.
-    #[error("{0} bytes are no page size")]
+    #[error("{0} bytes are not a page size")]
     PageSize(u32),
     /// The number is not a kind of section.
     #[error("there is no section of kind {0}")]
@@ -213,7 +215,7 @@ pub enum Impossible {
         max: u64,
     },
     /// A length is not a multiple of its parts, or is zero where it must not be.
-    #[error("{len} bytes are no whole number of parts of {part} bytes")]
+    #[error("{len} bytes are not a multiple of {part} bytes, or too few")]
     Uneven {
         /// The length.
         len: u64,
@@ -232,7 +234,7 @@ pub enum Impossible {
     #[error("a name of record {0} is outside of the names")]
     Name(usize),
     /// CPU, before the early rounds, and FACTS name different processors.
-    #[error("it names two processors")]
+    #[error("CPU and FACTS name different processors")]
     TwoProcessors,
     /// The number of threads in FACTS is not the number of their records.
     #[error("{said} threads are announced, and {found} follow")]
@@ -243,7 +245,7 @@ pub enum Impossible {
         found: usize,
     },
     /// The kind, number, flag or original of a file record is not allowed.
-    #[error("record {0} is no open file")]
+    #[error("record {0} is not a valid open file")]
     File(usize),
     /// Two file records have the same descriptor.
     #[error("descriptor {0} is open twice")]
@@ -252,7 +254,7 @@ pub enum Impossible {
     #[error("the content of the pipe in file record {0} is outside of the mappings")]
     Pipe(usize),
     /// The range, kind, protection or flags of a mapping are not allowed.
-    #[error("record {0} is no mapping")]
+    #[error("record {0} is not a valid mapping")]
     Mapping(usize),
     /// Mappings overlap or are not in ascending order.
     #[error("the mapping of record {0} is not behind the one before it")]

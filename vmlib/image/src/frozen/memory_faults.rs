@@ -50,7 +50,7 @@ impl FaultHandlers {
         let mut set = 0;
         for (signal, before) in SIGNALS.iter().zip(&mut before) {
             // SAFETY: the call only reads.
-            *before = unsafe { signal::action(*signal, None) }.step("asking for a handler")?;
+            *before = unsafe { signal::action(*signal, None) }.step("reading a signal's action")?;
             signal::install_at(*signal, on_fault)?;
             set |= signal::bit(*signal);
         }

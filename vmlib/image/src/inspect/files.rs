@@ -78,7 +78,7 @@ pub enum FileProblem {
     },
     /// The file has other content, at the same or a greater size.
     #[error(
-        "{} has changed since the save: it no longer holds what it held; {}",
+        "{} has changed since the save: its content is different; {}",
         path.display(),
         remedy(*carried)
     )]
@@ -91,7 +91,7 @@ pub enum FileProblem {
     /// The file is missing, and cannot be made from carried content because of its folder.
     #[error(
         "{} is missing, which the process had open as descriptor {fd}, and its folder cannot be \
-         written, where it would be made again: {cause}; make that folder, or give the rights to \
+         written, where it would be made: {cause}; make that folder, or give the rights to \
          write there",
         path.display()
     )]
@@ -105,7 +105,7 @@ pub enum FileProblem {
     },
     /// The file cannot be read, so it cannot be compared.
     #[error(
-        "{} cannot be read, so that nobody knows whether it has changed since the save: {cause}",
+        "{} cannot be read, so it cannot be compared with the save: {cause}",
         path.display()
     )]
     Unreadable {
@@ -115,7 +115,7 @@ pub enum FileProblem {
         cause: io::Error,
     },
     /// A file of which the process has a shared mapping cannot be mapped.
-    #[error("{} cannot be mapped again: {cause}; put a copy there", path.display())]
+    #[error("{} cannot be mapped: {cause}; put a copy there", path.display())]
     Mapped {
         /// The path of the file.
         path: PathBuf,
@@ -123,7 +123,7 @@ pub enum FileProblem {
         cause: io::Error,
     },
     /// The working directory cannot be entered.
-    #[error("{} cannot be the working directory again: {cause}", path.display())]
+    #[error("{} cannot be the working directory: {cause}", path.display())]
     Directory {
         /// The path of the folder.
         path: PathBuf,
@@ -135,8 +135,8 @@ pub enum FileProblem {
 /// The remedy for a file that has changed.
 fn remedy(carried: bool) -> &'static str {
     match carried {
-        false => "put back what it was",
-        true => "put back what it was, or remove it and it is made of the image",
+        false => "restore its former content",
+        true => "restore its former content, or remove it: then it is made from the image",
     }
 }
 

@@ -163,7 +163,7 @@ pub enum Obstacle {
     OtherArchitecture,
     /// The processor lacks a feature, so that instructions of the program may be missing.
     #[error(
-        "this host's processor lacks {0}, which the program found where it was saved: choose a \
+        "this host's processor lacks {0}, which the processor of the save had: choose a \
          host that has it, or start the program on a host that lacks it and save it there"
     )]
     Feature(Feature),

@@ -208,8 +208,8 @@ impl Files<'_> {
         let (shown, fd) = (self.shown(record), record.fd);
         match self.carry.most(record.may_change(self.records)) {
             Some(most) if record.is_regular() => refuse!(
-                "{shown} is missing, which was open as descriptor {fd}, and its {} bytes did not go \
-                 along: open files do up to {most} bytes together; put a copy there",
+                "{shown} is missing, which was open as descriptor {fd}, and its {} bytes are not \
+                 in the image, which carries up to {most} bytes of open files: put a copy there",
                 record.size
             ),
             _ => {
@@ -279,15 +279,15 @@ impl Files<'_> {
             _ => {}
         }
         let remedy = match self.copy_of(record) {
-            Some(_) => "put back what it was, or remove it and it is made of the image",
+            Some(_) => "restore its former content, or remove it: then it is made from the image",
             None if self.roll_back && is_written => {
-                "the image has no copy of it to roll it back to: put back what it was"
+                "the image has no copy of it to roll it back to: restore its former content"
             }
-            None => "put back what it was",
+            None => "restore its former content",
         };
         match size < then || size > then && !may_grow {
             true => refuse!("{shown} has changed: {size} bytes in place of {then}; {remedy}"),
-            false => refuse!("{shown} has changed: it holds something else; {remedy}"),
+            false => refuse!("{shown} has changed: its content is different; {remedy}"),
         }
     }
 

@@ -164,10 +164,10 @@ fn give_up(fault: &Fault) -> ! {
         }
     }
     let _ = match fault {
-        Fault::Refused(text) => writeln!(Stderr, "the process cannot go on: {}", text.as_str()),
+        Fault::Refused(text) => writeln!(Stderr, "the process cannot resume: {}", text.as_str()),
         Fault::Failed(text, errno) => {
             let (text, errno) = (text.as_str(), errno.0);
-            writeln!(Stderr, "the process cannot go on: {text}: error {errno}")
+            writeln!(Stderr, "the process cannot resume: {text}: error {errno}")
         }
     };
     sys::exit_group(crate::CANNOT_GO_ON)
@@ -285,7 +285,9 @@ fn look_at_limits(plan: &ResumePlan, has_contents: bool) -> Outcome<()> {
     for (which, name, wanted) in limits {
         let here = limits::hard_limit(which);
         if here < wanted {
-            return refuse!("the limit on {name} is {here} here, and it takes {wanted}: raise it");
+            return refuse!(
+                "the limit on {name} is {here} here, and the process needs {wanted}: raise it"
+            );
         }
     }
     Ok(())
@@ -323,7 +325,7 @@ fn read_folders(fd: i32) -> Outcome<()> {
     folders.clear();
     match fd {
         ..0 => Ok(()),
-        fd => folders.read(fd).step("reading the other names of folders"),
+        fd => folders.read(fd).step("reading the map of folders"),
     }
 }
 
@@ -475,7 +477,7 @@ fn make_thread(plan: &ResumePlan, index: usize) -> Outcome<i32> {
     let made = sys::check(unsafe { clone::spawn(given, top, begin, index) });
     match made {
         Err(Errno(libc::EAGAIN)) => refuse!(
-            "a thread cannot be made again: the limit on processes (RLIMIT_NPROC, which is {} here, or \
+            "a thread cannot be made: the limit on processes (RLIMIT_NPROC, which is {} here, or \
              pids.max of a control group) is reached",
             limits::hard_limit(libc::RLIMIT_NPROC)
         ),

@@ -72,7 +72,7 @@ impl RestoreOptions<'_> {
             text.push(0);
         }
         if text.len() > folder_map::ROOM {
-            let why = "the names of folders that have others here are too long";
+            let why = "the paths in the map of folders are too long";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let mut file = unnamed(c"folders", 0)?;

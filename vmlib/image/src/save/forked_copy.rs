@@ -102,12 +102,12 @@ pub fn finish(writer: i32) -> Outcome<()> {
     let status = clone::wait(writer);
     match status.map(|status| (status & 0x7f, status >> 8 & 0xff)) {
         Some((0, 0)) => Ok(()),
-        Some((0, 255)) => refuse!("the copy of the process could not save it"),
+        Some((0, 255)) => refuse!("the copy of the process could not write the image"),
         Some((0, errno)) => {
             let text = Text::of(format_args!("writing the image"));
             Err(Fault::Failed(text, sys::Errno(errno)))
         }
         Some((signal, _)) => refuse!("the copy that wrote the image was ended by signal {signal}"),
-        None => refuse!("the copy that writes the image is not there"),
+        None => refuse!("there is no copy that writes the image"),
     }
 }

@@ -59,7 +59,7 @@ impl ImageWriter {
     /// Begins an image by writing its prefix. `lend` has an effect only without `compress`
     /// and for a pipe whose capacity is at most [`scratch::RING`] less two steps.
     pub fn begin(fd: i32, compress: bool, lend: bool) -> Outcome<Self> {
-        let stat = file_calls::stat(fd).step("looking where the image goes")?;
+        let stat = file_calls::stat(fd).step("looking at the image's descriptor")?;
         let regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
         // SAFETY: the call only reads the position.
         let at = unsafe { sys::call3(nr::LSEEK, fd as usize, 0, libc::SEEK_CUR as usize) };
@@ -105,7 +105,7 @@ impl ImageWriter {
         let is_same =
             file_calls::stat(fd).is_ok_and(|stat| [stat.st_dev, stat.st_ino] == self.file);
         if !is_same {
-            return refuse!("descriptor {fd}, where the image goes, was closed meanwhile");
+            return refuse!("descriptor {fd}, which the image is written to, was closed meanwhile");
         }
         self.fd = fd;
         self.mapped = None;

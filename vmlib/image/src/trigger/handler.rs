@@ -86,7 +86,7 @@ extern "C" fn before_main() {
         match Modes::of_word(word) {
             Some(mode) => MODES.store(MODES.load(Relaxed) | mode.bits(), Relaxed),
             None => say(&Text::of(format_args!(
-                "VM_IMAGE_MODE: '{}' is not known; there are forked, exit, rounds, carry",
+                "VM_IMAGE_MODE: unknown mode '{}'; the modes are forked, exit, rounds, carry",
                 Shown(word)
             ))),
         }
@@ -131,7 +131,7 @@ fn write_rest() {
         0 => Target::of_pattern(),
         token => match Requester::connect(token) {
             Some(requester) => Ok(Target::Requester(requester)),
-            None => refuse!("whoever asked for the image is gone"),
+            None => refuse!("the requester is gone"),
         },
     };
     match target {
@@ -183,7 +183,7 @@ impl Target {
         };
         let len = pattern.iter().position(|byte| *byte == 0).unwrap_or(0);
         match len {
-            0 => refuse!("signal {TRIGGER} asks for an image, and VM_IMAGE_FILE is not set"),
+            0 => refuse!("signal {TRIGGER} requests an image, and VM_IMAGE_FILE is not set"),
             len => Ok(Target::File(ImagePath::of(&pattern[..len])?, None)),
         }
     }

@@ -160,10 +160,14 @@ impl<'a> Request<'a> {
         let connection = match accept_with(&self.listener, SocketFlags::CLOEXEC) {
             Ok(connection) => connection,
             Err(Errno::INTR | Errno::CONNABORTED | Errno::AGAIN) => return Ok(None),
-            Err(error) => return Err(system("hearing of the process", error)),
+            Err(error) => return Err(system("accepting a connection", error)),
         };
-        let peer = file_calls::peer(connection.as_raw_fd())
-            .map_err(|error| system("looking who answers", Errno::from_raw_os_error(error.0)))?;
+        let peer = file_calls::peer(connection.as_raw_fd()).map_err(|error| {
+            system(
+                "looking who has connected",
+                Errno::from_raw_os_error(error.0),
+            )
+        })?;
         if peer.pid != self.pid {
             return Ok(None);
         }
@@ -192,7 +196,7 @@ impl<'a> Request<'a> {
         let len = match recv(&connection, &mut packet, RecvFlags::empty()) {
             Ok((len, _)) => len,
             Err(Errno::CONNRESET) => 0,
-            Err(error) => return Err(system("hearing of the process", error)),
+            Err(error) => return Err(system("receiving from the process", error)),
         };
         match Reply::read(&packet[..len]) {
             Some(Reply::Begun) => Ok(None),

@@ -18,7 +18,7 @@ pub enum RequestError {
     #[error("there is no process {0}")]
     NoProcess(i32),
     /// The kernel does not let this process read the state of the other process, or signal it.
-    #[error("process {pid} cannot be asked: {cause}")]
+    #[error("cannot request an image of process {pid}: {cause}")]
     NotAllowed {
         /// The process id.
         pid: i32,
@@ -71,7 +71,7 @@ pub enum RequestError {
     },
     /// The process took the signal and did not connect.
     #[error(
-        "process {pid} ({name}) has not answered signal {TRIGGER} within {} seconds: it has put a \
+        "process {pid} ({name}) has not handled signal {TRIGGER} within {} seconds: it has put a \
          handler of its own in the place of {LIBRARY}'s, or is in another network namespace",
         ANSWER.as_secs()
     )]

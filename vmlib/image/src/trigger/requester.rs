@@ -162,7 +162,7 @@ fn receive(socket: i32) -> Option<(Modes, i32)> {
     };
     let is_handed = (head.cmsg_level, head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
         && head.cmsg_len >= HEAD + size_of::<i32>();
-    match len.step("hearing what to do") {
+    match len.step("receiving the request") {
         Ok(4) if is_handed => Some((Modes::from_bits(u32::from_le_bytes(modes)), image)),
         _ => None,
     }

@@ -82,13 +82,13 @@ fn missing_grown_and_altered_files_are_different_problems() {
     fs::write(&file, &content).unwrap();
     assert_eq!(
         problem(&made, dir.path()),
-        "data has changed since the save: it no longer holds what it held; put back what it was"
+        "data has changed since the save: its content is different; restore its former content"
     );
     content.push(7);
     fs::write(&file, &content).unwrap();
     assert_eq!(
         problem(&made, dir.path()),
-        "data has changed since the save: it has 300001 bytes, and had 300000; put back what it \
+        "data has changed since the save: it has 300001 bytes, and had 300000; restore its \
          was"
     );
     fs::remove_file(&file).unwrap();
@@ -155,7 +155,7 @@ fn a_file_that_is_carried_may_be_missing_but_not_altered() {
     assert_eq!(found.len(), 2);
     let text = found[1].to_string();
     assert!(
-        text.ends_with("put back what it was, or remove it and it is made of the image"),
+        text.ends_with("restore its former content, or remove it: then it is made from the image"),
         "{text}"
     );
     fs::remove_file(folder.join("data")).unwrap();

@@ -214,7 +214,10 @@ fn a_truncated_image_is_not_restored() {
         Some(vm_image::CANNOT_RESTORE),
         "{ended:?}"
     );
-    assert!(ended.errors.contains("it ends too early"), "{ended:?}");
+    assert!(
+        ended.errors.contains("the image ends too early"),
+        "{ended:?}"
+    );
 }
 
 /// The positions of sections of pages that follow another section of pages.
@@ -248,8 +251,11 @@ fn no_worker_waits_for_a_worker_that_found_damage() {
         let at = at as usize;
         let mut damaged = whole.clone();
         damaged[at] ^= 1;
-        let what = format!("it is damaged at byte {at}");
-        for (bytes, what) in [(&whole[..at], "it ends too early"), (&damaged, &what)] {
+        let what = format!("the image is damaged at byte {at}");
+        for (bytes, what) in [
+            (&whole[..at], "the image ends too early"),
+            (&damaged, &what),
+        ] {
             fs::write(&image, bytes).expect("room");
             let ended = Saver::restore(&image).end();
             assert_eq!(ended.status.code(), Some(CANNOT_RESTORE), "{ended:?}");

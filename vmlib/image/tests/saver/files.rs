@@ -51,12 +51,12 @@ fn a_log_that_has_only_grown_is_continued() {
     fs::write(&file, "one;two,three").expect("it can be written");
     assert_refused(
         &image,
-        "data has changed: it holds something else; put back what it was",
+        "data has changed: its content is different; restore its former content",
     );
     fs::write(&file, "one,two").expect("it can be written");
     assert_refused(
         &image,
-        "data has changed: 7 bytes in place of 8; put back what it was",
+        "data has changed: 7 bytes in place of 8; restore its former content",
     );
 }
 
@@ -69,11 +69,11 @@ fn all_of_a_file_is_compared_unless_the_option_says_less() {
     assert_eq!(saver.save(&part, "checked=5000000"), "saved");
     *content.last_mut().expect("there are some") = b'!';
     fs::write(&file, &content).expect("it can be written");
-    assert_refused(&image, "it holds something else");
+    assert_refused(&image, "its content is different");
     assert_eq!(Saver::restore(&part).heard(), "back");
     content[4_999_999] = b'!';
     fs::write(&file, &content).expect("it can be written");
-    assert_refused(&part, "it holds something else");
+    assert_refused(&part, "its content is different");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_missing_carried_file_is_made_and_an_existing_one_never_overwritten() {
         // The file exists and has only grown.
         assert_reads(&image, "as it was,andmore");
         fs::write(&file, "Another").expect("it can be written");
-        assert_refused(&image, "or remove it and it is made of the image");
+        assert_refused(&image, "or remove it: then it is made from the image");
         assert_eq!(fs::read(&file).expect("it is there"), b"Another");
         fs::remove_file(&file).expect("it is there");
         assert_reads(&image, "as it was");
@@ -179,8 +179,8 @@ fn as_many_files_are_carried_as_fit() {
     assert_eq!(Saver::restore(&image).heard(), "back");
     assert!(names[0].exists() && names[2].exists());
     fs::remove_file(&names[1]).expect("it is there");
-    let why = "b is missing, which was open as descriptor 4, and its 20 bytes did not go along: open \
-               files do up to 15 bytes together; put a copy there";
+    let why = "b is missing, which was open as descriptor 4, and its 20 bytes are not in the image, \
+               which carries up to 15 bytes of open files: put a copy there";
     assert_refused(&image, why);
 }
 

@@ -186,10 +186,10 @@ fn a_refused_rollback_has_changed_nothing() {
         case.assert_holds("log", b"one,two,");
         case.assert_holds("state", b"another");
     };
-    let no_copy = "the image has no copy of it to roll it back to: put back what it was";
+    let no_copy = "the image has no copy of it to roll it back to: restore its former content";
     case.write("large", b"twenty bytes, no more");
     case.assert_refused(&format!(
-        "large has changed: it holds something else; {no_copy}"
+        "large has changed: its content is different; {no_copy}"
     ));
     unchanged(&case);
     case.write("large", b"short");
@@ -199,9 +199,9 @@ fn a_refused_rollback_has_changed_nothing() {
     unchanged(&case);
     fs::remove_file(case.path("large")).expect("it is there");
     case.assert_refused(
-        "large is missing, which was open as descriptor 5, and its 20 bytes did not",
+        "large is missing, which was open as descriptor 5, and its 20 bytes are not",
     );
-    case.assert_refused("open files do up to 10 bytes together; put a copy there");
+    case.assert_refused("which carries up to 10 bytes of open files: put a copy there");
     unchanged(&case);
     fs::create_dir(case.path("large")).expect("a folder");
     case.assert_refused("descriptor 5: error 21");
@@ -210,7 +210,7 @@ fn a_refused_rollback_has_changed_nothing() {
     case.write("large", b"twenty bytes or more");
     // A file that the process only reads is not rolled back.
     case.write("input", b"for reading, longer");
-    case.assert_refused("input has changed: 19 bytes in place of 11; put back what it was");
+    case.assert_refused("input has changed: 19 bytes in place of 11; restore its former content");
     unchanged(&case);
     case.write("input", b"for reading");
     case.rolled_back();
@@ -224,7 +224,7 @@ fn a_file_that_is_only_read_is_not_rolled_back_even_if_carried() {
     case.save("carry");
     case.write("log", b"one,two,");
     case.write("input", b"for writing");
-    case.assert_refused("input has changed: it holds something else; put back what it was");
+    case.assert_refused("input has changed: its content is different; restore its former content");
     case.assert_holds("input", b"for writing");
     case.assert_holds("log", b"one,two,");
     fs::remove_file(case.path("input")).expect("it is there");

@@ -68,7 +68,7 @@ fn a_file_with_other_content_is_named() {
         &ended,
         &[
             &file.to_string_lossy(),
-            "has changed: it holds something else",
+            "has changed: its content is different",
         ],
     );
 }
