@@ -7,6 +7,7 @@
 //! go on, and would write at the same time as the tasks of a successor. So each daemon starts a
 //! guardian, in a session of its own, and reports to it which processes are tasks. The end of the
 //! pipe between the two means the end of the daemon. Then the guardian kills
+//!
 //! - all processes of the sessions of those tasks: each task leads one,
 //! - all processes whose parent is one of these, as long as the parent exists,
 //! - all processes that have the token of one of those tasks in their environment: they began a
