@@ -105,7 +105,7 @@ fn write(path: &[u8], text: &[u8]) -> bool {
     written == Ok(text.len())
 }
 
-/// A short text.
+/// A text of at most 256 bytes; the rest is cut off.
 struct Line([u8; 256], usize);
 
 impl Default for Line {

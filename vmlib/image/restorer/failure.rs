@@ -6,7 +6,6 @@ use core::{
     sync::atomic::{AtomicBool, Ordering::SeqCst},
 };
 
-/// Standard error.
 struct Stderr;
 
 impl core::fmt::Write for Stderr {

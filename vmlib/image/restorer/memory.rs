@@ -139,7 +139,7 @@ fn park(kernels: &mut Kernels, mappings: &[Mapping]) {
 }
 
 impl Kernels {
-    /// Moves all parts.
+    /// Moves all parts, so that the area begins at the address `area`.
     pub fn move_to(&mut self, area: usize) {
         const MAYMOVE_FIXED: usize = 3;
         for part in &self.parts[..self.count] {

@@ -32,7 +32,6 @@ use vm_image::{RestoreOptions, restore};
 
 type Program = (&'static str, fn());
 
-/// All programs.
 const PROGRAMS: &[&[Program]] = &[
     memory::PROGRAMS,
     shared::PROGRAMS,

@@ -26,7 +26,6 @@ pub const PROGRAMS: &[(&str, fn())] = &[
 /// A handler; its arguments are the signal, the signal's information, and the interrupted context.
 pub type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// Installs a handler.
 pub fn install(signal: i32, handler: Handler, flags: i32, mask: &[i32]) {
     // SAFETY: zeros are a value; the handlers of the zoo may run at any moment.
     let result = unsafe {
@@ -70,7 +69,6 @@ pub fn count(signal: i32) -> u32 {
     COUNTS[signal as usize].load(SeqCst)
 }
 
-/// Counts the signal.
 pub extern "C" fn counting(signal: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     COUNTS[signal as usize].fetch_add(1, SeqCst);
 }

@@ -22,7 +22,6 @@ impl<'a> Names<'a> {
         Ok(Names { text, folders })
     }
 
-    /// Adds a text.
     pub fn add(&mut self, text: &[u8]) -> Outcome<Name> {
         self.add_joined(text, &[])
     }

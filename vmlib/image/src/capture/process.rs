@@ -68,7 +68,6 @@ pub struct Process {
     /// The signals that are pending for the process as a whole.
     pub waiting: &'static [Waiting],
     umask: u32,
-    /// The resource limits.
     pub limits: Limits,
     subreaper: i32,
     settings: KernelSettings,
@@ -91,7 +90,6 @@ impl Process {
         self.waiting.len() + self.timers.len()
     }
 
-    /// The working directory.
     pub fn directory(&self) -> &[u8] {
         &self.dir[..self.dir.len() - 1]
     }
