@@ -39,29 +39,29 @@ pub struct Options {
     /// First base of the stretch of the target that is aligned
     #[arg(long, value_name = "BASE", default_value_t = TARGET_START_DEFAULT)]
     pub start: usize,
-    /// Bases of that stretch
+    /// Number of bases of that stretch
     #[arg(long, value_name = "BASES", default_value_t = TARGET_LENGTH_DEFAULT)]
     pub length: usize,
     /// Strands of the query to align
     #[arg(long, value_enum, default_value_t = Strands::Both)]
     pub strand: Strands,
-    /// Show at most so many alignments
+    /// Bound on the number of alignments that are shown
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub hits: usize,
     /// Show no alignment below this score
     #[arg(long, value_name = "SCORE", default_value_t = 60,
           value_parser = clap::value_parser!(i32).range(1..))]
     pub threshold: i32,
-    /// What two equal bases earn
+    /// Gain of two equal bases
     #[arg(long = "match", value_name = "SCORE", default_value_t = Scoring::default().matching)]
     pub matching: i32,
-    /// What two different bases cost
+    /// Cost of two different bases
     #[arg(long, value_name = "COST", default_value_t = Scoring::default().mismatch)]
     pub mismatch: i32,
-    /// What a gap costs besides its length
+    /// Cost of a gap besides its length
     #[arg(long, value_name = "COST", default_value_t = Scoring::default().gap_open)]
     pub gap_open: i32,
-    /// What each base of a gap costs
+    /// Cost of each base of a gap
     #[arg(long, value_name = "COST", default_value_t = Scoring::default().gap_extend)]
     pub gap_extend: i32,
     /// Rows of a block

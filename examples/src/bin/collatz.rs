@@ -28,10 +28,10 @@ struct Arguments {
     /// Pieces into which the numbers are divided
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pieces: u64,
-    /// Tasks that look for it
+    /// Number of workers
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: u32,
-    /// The master is saved as an image, and only its workers by what they give
+    /// Save the master as an image; only its workers are portable
     #[arg(long)]
     image: bool,
 }

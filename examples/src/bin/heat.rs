@@ -39,16 +39,16 @@ struct Arguments {
     /// Cells of the plate in each direction
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..=32_768))]
     size: u32,
-    /// Steps at most
+    /// Bound on the number of steps
     #[arg(long, default_value_t = 10_000)]
     steps: u64,
     /// Stop when no cell changes by more than this in a step
     #[arg(long, default_value_t = 1e-7)]
     until: f64,
-    /// Steps from one look at the changes to the next
+    /// Steps between two checks of the changes
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     look: u64,
-    /// Print a line at each look
+    /// Print a line at each check
     #[arg(long)]
     log: bool,
     #[command(flatten)]
@@ -56,7 +56,7 @@ struct Arguments {
     /// Write a picture of the plate (PNG)
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Compute it in one process too, and compare every bit
+    /// Also compute the plate in one process, and compare every bit
     #[arg(long)]
     verify: bool,
     /// Print one JSON object

@@ -13,7 +13,7 @@ const ANSWER: i32 = 2;
 #[derive(Debug, Parser)]
 #[command(name = "hello", version)]
 struct Arguments {
-    /// How many tasks
+    /// Number of tasks
     #[arg(default_value_t = 3)]
     count: u32,
 }

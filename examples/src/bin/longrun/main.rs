@@ -47,45 +47,47 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Interval between looks at these processes.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Compute for minutes on hosts that are lost at random and come back, and compare the result and the time
+/// Compute for minutes on hosts that are lost and return at random, and compare the result and the
+/// time
 #[derive(Debug, Parser)]
 #[command(name = "longrun", bin_name = "cargo longrun", version)]
 struct Arguments {
-    /// How long it is to compute, without faults
+    /// Length of the computation without faults
     #[arg(long, default_value_t = 5.0, value_name = "MINUTES", value_parser = positive)]
     minutes: f64,
-    /// The seed of the faults [default: another one each time]
+    /// The seed of the faults [default: a random one]
     #[arg(long)]
     seed: Option<u64>,
     /// The mean time from one loss of a host to the next
     #[arg(long, default_value_t = 60.0, value_name = "SECONDS", value_parser = positive)]
     mean: f64,
-    /// For so long a host is away at least
+    /// Least time for which a lost host is away
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
     back: f64,
-    /// Losses at most [default: as many as come]
+    /// Bound on the number of losses [default: no bound]
     #[arg(long, value_name = "COUNT")]
     losses: Option<u32>,
-    /// Hosts of the machine. From five on two may be away at once, otherwise one
+    /// Number of hosts of the machine. With five or more, two may be away at once, otherwise one
     #[arg(long, default_value_t = 5, value_name = "COUNT", value_parser = hosts)]
     hosts: usize,
-    /// Workers, in turn over the hosts
+    /// Number of workers, in turn over the hosts
     #[arg(long, default_value_t = 16, value_name = "COUNT",
           value_parser = clap::value_parser!(u32).range(1..=256))]
     tasks: u32,
-    /// Cells of the plate in each direction [default: 512, and more if it is to be computed for long]
+    /// Cells of the plate in each direction [default: 512, and more for a long computation]
     #[arg(long, value_parser = clap::value_parser!(u32).range(256..=32_768))]
     size: Option<u32>,
-    /// From the end of a checkpoint to the next
+    /// Time from the end of a checkpoint to the next
     #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = positive)]
     checkpoint_every: f64,
-    /// Measure the time without faults by a whole run before, and not by short ones before and after
+    /// Measure the time without faults by one whole run before, instead of short ones before and
+    /// after
     #[arg(long)]
     calibrate: bool,
-    /// Do not compare the time with the model, as on a computer that does other work
+    /// Do not compare the time with the model, for a computer that does other work
     #[arg(long)]
     untimed: bool,
-    /// Leave the daemons' logs in this folder
+    /// Copy the daemons' logs to this folder
     #[arg(long, value_name = "FOLDER")]
     logs: Option<PathBuf>,
     /// Print one JSON object

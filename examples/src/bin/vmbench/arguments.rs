@@ -3,24 +3,25 @@
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
-/// Measure the machine beside the limits of this computer
+/// Measure the machine and the limits of this computer
 #[derive(Debug, Parser)]
 #[command(name = "vmbench", version)]
 pub struct Arguments {
     /// Print one line of JSON instead of a table
     #[arg(long, global = true)]
     pub json: bool,
-    /// Turns of each way in a row; more are steadier
+    /// Turns of each way in a row; more turns give steadier figures
     #[arg(long, global = true, default_value_t = 7,
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub turns: u32,
-    /// Only rows whose name contains this; those of heat, which take minutes, only so
+    /// Measure only the rows whose name contains this text; the rows of heat, which take minutes,
+    /// are measured only if they are named
     #[arg(long, global = true, value_name = "TEXT", default_value = "")]
     pub only: String,
-    /// The processes of the daemons, for the rows that pin them.
+    /// Process ids of the daemons, for the rows that pin them.
     #[arg(long, global = true, hide = true)]
     pub daemons: Vec<u32>,
-    /// Where the master is to write its rows.
+    /// File to which the master writes its rows.
     #[arg(long, global = true, hide = true)]
     pub out: Option<PathBuf>,
     #[command(subcommand)]
