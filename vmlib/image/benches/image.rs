@@ -70,7 +70,7 @@ impl Row {
     }
 }
 
-/// Measure how processes are saved and brought back
+/// Measure how processes are saved and restored
 #[derive(Debug, Parser)]
 struct Arguments {
     /// Memory of the process. MiB
@@ -85,7 +85,7 @@ struct Arguments {
     /// Print one line of JSON instead of a table
     #[arg(long)]
     json: bool,
-    /// What cargo gives every benchmark
+    /// An argument that cargo gives every benchmark
     #[arg(long, hide = true)]
     bench: bool,
 }

@@ -1,8 +1,8 @@
 //! A process to be saved and restored, for tests and for a first try: `guest IMAGE [FILE [write]]`.
 //!
 //! The process opens the file: for reading; or, with `write`, for reading and writing, and the
-//! image carries its content. It saves itself and ends. The restored process prints a line, reads a
-//! line, and ends with the number in that line as its exit code.
+//! image carries its content. The process saves itself and ends. The restored process prints a
+//! line, reads a line, and ends with the number in that line as its exit code.
 
 use std::{
     env,

@@ -1,7 +1,7 @@
 //! A process that saves itself on command, for tests: `saver [FILE]...`. `saver restore IMAGE
 //! [roll-back]` restores it. The process opens each file for reading and appending, `write=FILE`
-//! for reading and writing, and `read=FILE` for reading. It reads commands line by line, and prints
-//! a reply to each:
+//! for reading and writing, and `read=FILE` for reading. The process reads commands line by line,
+//! and prints a reply to each:
 //!
 //! - `save PATH [forked [rewrite]] [lend] [rounds] [compress] [carry[=BYTES[+BYTES]]]
 //!   [checked=BYTES] [folders=HERE:THERE]`: `saved`, in the restored process `back`, or the reason

@@ -1,6 +1,6 @@
-//! The content of carried files. It is kept in a memory file, and the process itself writes it into
-//! its files later, because nothing outside of this process may change before the image is known to
-//! be whole.
+//! The content of carried files. The content is kept in a memory file, and the process itself
+//! writes it into its files later, because nothing outside of this process may change before the
+//! image is known to be whole.
 
 use crate::{
     failure::die,

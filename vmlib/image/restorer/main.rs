@@ -5,11 +5,11 @@
 //! files of the process are to be rolled back, and by `m` and the number of another descriptor if
 //! folders have other names on this host.
 //!
-//! 1. It checks the image's processor against this host's.
-//! 2. It removes all memory but its own and the kernel's.
-//! 3. It maps the memory of the image, and reads its content into place.
-//! 4. It collects the content of carried files in a memory file.
-//! 5. It jumps to the code of the image, which does the rest.
+//! 1. The restorer checks the image's processor against this host's.
+//! 2. The restorer removes all memory but its own and the kernel's.
+//! 3. The restorer maps the memory of the image, and reads its content into place.
+//! 4. The restorer collects the content of carried files in a memory file.
+//! 5. The restorer jumps to the code of the image, which does the rest.
 //!
 //! None of this can be undone. So until the last checksum was verified, the restorer changes only
 //! its own memory; the code of the image changes other things, such as files. An error ends the

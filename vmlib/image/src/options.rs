@@ -95,8 +95,8 @@ pub struct Options<'a> {
     /// file; all bytes by default. Most checksums are made before the freeze. On the host of the
     /// restore the file must have the same size and the same checksum.
     pub checked_max: u64,
-    /// Descriptors that the program manages itself. They are not checked, and are closed in the
-    /// restored process. The first four below 512 can be handed over: see
+    /// Descriptors that the program manages itself. These descriptors are not checked, and are
+    /// closed in the restored process. The first four below 512 can be handed over: see
     /// [`restore`](crate::restore()).
     pub own: &'a [RawFd],
     /// The time limit for stopping all threads.
@@ -167,5 +167,5 @@ pub enum Moment {
 }
 
 /// A function that is called while all threads are stopped. The function may make bare system calls
-/// and use atomics. It must not allocate, lock, or use thread-locals or the C library.
+/// and use atomics. The function must not allocate, lock, or use thread-locals or the C library.
 pub type Hold = fn(Moment);

@@ -178,8 +178,8 @@ extern "C" fn stay(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
     }
 }
 
-/// A thread is in a handler on its alternate stack. It continues there, and then at its interrupted
-/// instruction.
+/// A thread is in a handler on its alternate stack. The thread continues there, and then at its
+/// interrupted instruction.
 fn alternate_stack_in_use() {
     install(libc::SIGUSR1, stay, libc::SA_ONSTACK, &[]);
     let thread = thread::spawn(|| {

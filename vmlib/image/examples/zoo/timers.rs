@@ -142,7 +142,7 @@ extern "C" fn with_value(signal: i32, info: *mut libc::siginfo_t, context: *mut 
     counting(signal, info, context);
 }
 
-/// A periodic timer, one far in the future, and one that was not started. One between them was
+/// A periodic timer, one far in the future, and one that was not started. A timer between them was
 /// deleted, so the numbers have a gap.
 fn posix_timers() {
     let (near, far) = (libc::SIGRTMIN() + 3, libc::SIGRTMIN() + 6);

@@ -1,10 +1,10 @@
 //! Refuses a process with threads that block the signal which stops threads.
 //!
 //! The C library starts some threads that block all signals: for timers that start threads, for
-//! asynchronous file access, and for look-ups of names. It blocks the signals by bare system calls,
-//! which [`pthread_sigmask`](crate::frozen::interpose) does not see. Only the thread itself or a
-//! tracer can change the thread's mask, so a process with such a thread is refused before anything
-//! stops.
+//! asynchronous file access, and for look-ups of names. The C library blocks the signals by bare
+//! system calls, which [`pthread_sigmask`](crate::frozen::interpose) does not see. Only the thread
+//! itself or a tracer can change the thread's mask, so a process with such a thread is refused
+//! before anything stops.
 //!
 //! The C library also blocks all signals for a moment, while it makes a thread for instance, and
 //! then restores the mask. This module waits for such a thread.

@@ -1,5 +1,5 @@
 //! Clocks of the processor time of this process or of one of its threads. The number of such a
-//! clock contains the id of the process or thread, which is another one in the restored process. A
+//! clock contains the id of the process or thread, which is another id in the restored process. A
 //! program may store such numbers. So the functions that take a clock number are interposed, and
 //! exchange the id.
 

@@ -43,8 +43,8 @@ pub struct Thread {
 static RESTORES: AtomicU32 = AtomicU32::new(0);
 
 /// The number of restores of this process. In a restored process the saving thread returns from the
-/// same call once more, and recognises that by this number. It must then not change state that
-/// threads share, because another thread may be saving already.
+/// same call once more, and recognises that by this number. That thread must then not change state
+/// that threads share, because another thread may be saving already.
 pub fn restores() -> u32 {
     RESTORES.load(SeqCst)
 }

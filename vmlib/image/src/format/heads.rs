@@ -174,9 +174,9 @@ impl Heads {
     fn check_files(&self) -> Result<(), Impossible> {
         for (number, file) in self.files.iter().enumerate() {
             self.check_name(number, file.name)?;
-            // The restored process opens the files in the order of their records. It must find each
-            // original open before it duplicates it, so an original comes first and is no duplicate
-            // itself.
+            // The restored process opens the files in the order of their records. The process must
+            // find each original open before it duplicates it, so an original comes first and is no
+            // duplicate itself.
             let is_first = |other: &&FileRecord| other.fd == file.original;
             let original = self.files[..=number].iter().find(is_first);
             let good = (records::FD_FILE..=records::FD_KERNEL).contains(&file.kind)

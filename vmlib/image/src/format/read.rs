@@ -1,9 +1,9 @@
 //! Reads an image in one pass and verifies all of it.
 //!
 //! Nothing is trusted before it was checked. The reader verifies a section's head and compares its
-//! lengths with the limits of its kind before it allocates memory. It verifies the content before
-//! it returns it. The buffers are reused for each section, so a reader holds at most
-//! [`SECTION_MAX`](crate::raw::records::SECTION_MAX) bytes for a payload, as many again if the
+//! lengths with the limits of its kind before it allocates memory. The reader verifies the content
+//! before it returns the content. The buffers are reused for each section, so a reader holds at
+//! most [`SECTION_MAX`](crate::raw::records::SECTION_MAX) bytes for a payload, as many again if the
 //! payload is compressed, and the first sections.
 
 use std::{

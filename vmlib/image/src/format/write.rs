@@ -22,8 +22,8 @@ pub enum Codec {
     Lz4,
 }
 
-/// Writes an image in one pass. The writer numbers the sections and makes the checksums. It does
-/// not check that records are valid or in order, which is the caller's duty;
+/// Writes an image in one pass. The writer numbers the sections and makes the checksums. The writer
+/// does not check that records are valid or in order, which is the caller's duty;
 /// [`ImageReader`](super::ImageReader) finds such mistakes.
 #[derive(Debug)]
 pub struct RecordWriter<W> {

@@ -1,6 +1,6 @@
 //! Memory for a save: reserved once, given out by counting up, and taken back as a whole at the
-//! next save. It needs no lock and no allocator. As ordinary memory of the process it is in the
-//! image, so what a save has put here is there in the restored process.
+//! next save. The arena needs no lock and no allocator. As ordinary memory of the process, the
+//! arena is in the image, so what a save has put here is there in the restored process.
 
 use crate::{
     frozen::fault::{Outcome, Step as _, refuse},

@@ -2,9 +2,9 @@
 //! which call the C library's.
 //!
 //! The functions here change signal masks. Libraries start helper threads that block all signals,
-//! but the signal that stops threads must not be blocked. So it is left out of every mask, as the C
-//! library does with its own two signals. The trigger ([`crate::trigger::handler`]) is left out,
-//! too, in programs that handle it.
+//! but the signal that stops threads must not be blocked. So that signal is left out of every mask,
+//! as the C library does with its own two signals. The trigger ([`crate::trigger::handler`]) is
+//! left out, too, in programs that handle it.
 
 use crate::{frozen::signal, raw::sys};
 use std::{

@@ -7,8 +7,8 @@
 //!   unites features over all crates of a program. So any other dependency of a program that is
 //!   saved could turn `alloc` on, and a save would allocate while threads are stopped, when a
 //!   stopped thread may hold the lock of the allocator.
-//! - The restorer is compiled without Cargo and without crates. It shares the decompressor with the
-//!   library.
+//! - The restorer is compiled without Cargo and without crates. The restorer shares the
+//!   decompressor with the library.
 
 /// The number of places in the compressor's table.
 pub const TABLE: usize = 4096;

@@ -297,8 +297,8 @@ pub fn futex_wake(word: &core::sync::atomic::AtomicU32) {
 pub fn futex_waiters(word: &core::sync::atomic::AtomicU32, value: u32) -> u32 {
     const CMP_REQUEUE_PRIVATE: usize = 4 | 128;
     let (at, all) = (word.as_ptr() as usize, i32::MAX as usize);
-    // SAFETY: the call wakes no thread, and requeues all waiters to the same word. It returns their
-    // number.
+    // SAFETY: the call wakes no thread, and requeues all waiters to the same word. The call returns
+    // the number of waiters.
     let value = unsafe {
         call6(
             nr::FUTEX,

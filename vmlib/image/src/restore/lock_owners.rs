@@ -1,5 +1,5 @@
 //! Gives locks of pthreads the new ids of their owners. Such a lock holds the thread id of its
-//! owner, which is another one in the restored process. These locks hold an id: mutexes that are
+//! owner, which is another id in the restored process. These locks hold an id: mutexes that are
 //! recursive, error-checking, robust or inherit priority; and reader-writer locks, while a writer
 //! holds them.
 //!

@@ -434,8 +434,8 @@ fn keep_place(plan: &ResumePlan) {
     }
 }
 
-/// The index of the thread whose id was the process's. It becomes the first thread of the restored
-/// process.
+/// The index of the thread whose id was the process's. That thread becomes the first thread of the
+/// restored process.
 fn leader(plan: &ResumePlan) -> usize {
     // A save makes sure that there is such a thread.
     let is_leader = |thread: &Thread| thread.tid == plan.process.pid;

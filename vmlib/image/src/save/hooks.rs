@@ -5,7 +5,7 @@
 use crate::error::SaveError;
 use std::sync::{Mutex, PoisonError};
 
-/// Hooks of a program around a save. They are called in the thread that calls
+/// Hooks of a program around a save. Hooks are called in the thread that calls
 /// [`save`](crate::save()), outside of every section, while other threads run.
 pub trait SaveHooks: Send {
     /// Called before the save checks anything: close or release what cannot be saved.

@@ -3,8 +3,8 @@
 //!
 //! In large pages an image is written, read and handed to a disk in half the time or less, because
 //! work that is done for each page is done for 512 pages at once. The kernel gives memory files no
-//! large pages by itself unless it is configured so for the whole host. But it joins small pages on
-//! request (MADV_COLLAPSE, since Linux 6.1).
+//! large pages by itself unless it is configured so for the whole host. But the kernel joins small
+//! pages on request (MADV_COLLAPSE, since Linux 6.1).
 
 use crate::save::mapped_image::{LARGE_PAGE, MappedFile, is_made};
 use rustix::fs::{FallocateFlags, SealFlags, fallocate, fcntl_add_seals, fstat};

@@ -1,11 +1,11 @@
 //! The thread that sends memory in pre-copy rounds while the program's threads run.
 //!
 //! The thread is made by the bare system call, so neither the program nor its C library knows of
-//! it. It is not stopped with the other threads, is in no image, blocks all signals, and shares
-//! only the memory with the program. Its table of descriptors is its own and holds the image only.
-//! So the thread takes no descriptor number of the program, a number that the program closes or
-//! reuses does no harm, and a child of the program cannot keep the write watch alive. As a thread
-//! of the process it ends when the process exits, is killed or executes another program.
+//! it. The thread is not stopped with the other threads, is in no image, blocks all signals, and
+//! shares only the memory with the program. Its table of descriptors is its own and holds the image
+//! only. So the thread takes no descriptor number of the program, a number that the program closes
+//! or reuses does no harm, and a child of the program cannot keep the write watch alive. As a
+//! thread of the process it ends when the process exits, is killed or executes another program.
 //!
 //! After its rounds the thread waits, because the write watch ends with it: a thread of the program
 //! writes the last round first. If the kernel cannot watch memory, there are no early rounds, and
@@ -113,8 +113,8 @@ const _: () = assert!(size_of::<Shared>() <= scratch::PLACE);
 const _: () = assert!(std::mem::offset_of!(Shared, tid) == 0);
 
 fn shared() -> &'static Shared {
-    // SAFETY: `begin` wrote the value. It changes in its atomics, and in `work`, which one thread
-    // at a time owns.
+    // SAFETY: `begin` wrote the value. The value changes in its atomics, and in `work`, which one
+    // thread at a time owns.
     unsafe { &*scratch::place().cast::<Shared>() }
 }
 

@@ -1,5 +1,5 @@
-//! The kernel's view of a process whose image is to be requested. It is read before the signal is
-//! sent.
+//! The kernel's view of a process whose image is to be requested. The state is read before the
+//! signal is sent.
 
 use crate::{
     frozen::signal::{self, TRIGGER},

@@ -236,8 +236,8 @@ fn heads(image: &Path) -> Vec<u64> {
     }
 }
 
-/// Two workers read a file at once. One finds a bad head while the other still reads the memory
-/// before that head, and then waits for the lock of the first.
+/// Two workers read a file at once. One worker finds a bad head while the other worker still reads
+/// the memory before that head, and then waits for the lock of the first.
 #[test]
 fn no_worker_waits_for_a_worker_that_found_damage() {
     let folder = tempfile::tempdir().expect("a folder");
