@@ -218,7 +218,7 @@ fn an_application_that_another_machine_has_restarted_is_not_saved_any_more() {
         failed.text.contains("has restarted the application"),
         "{failed}"
     );
-    wait_for("what it wrote to be removed", PATIENCE, || {
+    wait_for("no files of the failed checkpoint", PATIENCE, || {
         (listed() == before).then_some(())
     });
     let next = other.save(master, false).expect("it can be saved there");
@@ -268,7 +268,9 @@ fn the_image_of_a_task_that_is_run_without_a_machine_ends_with_the_reason() {
     console.args(["image", "run"]).arg(image);
     end_with_us(&mut console);
     let mut process = console.stderr(Stdio::piped()).spawn().expect("vm runs");
-    let status = wait_for("its end", PATIENCE, || process.try_wait().expect("a child"));
+    let status = wait_for("the end of the process", PATIENCE, || {
+        process.try_wait().expect("a child")
+    });
     let mut text = String::new();
     let stderr = process.stderr.as_mut().expect("piped");
     stderr.read_to_string(&mut text).expect("text");
@@ -315,7 +317,7 @@ fn a_whole_image_that_does_not_match_its_manifest_is_not_restored() {
         .expect_err("it is another one");
     assert!(failed.text.contains("on 'n"), "{failed}");
     let found = format!("{}: the part is damaged", other.tasks[1].image.name);
-    wait_for("what the reader has found", PATIENCE, || {
+    wait_for("the damage in a log", PATIENCE, || {
         let mut logs = cluster.nodes.iter().map(|node| node.log());
         logs.any(|log| log.contains(&found)).then_some(())
     });

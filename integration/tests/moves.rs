@@ -435,12 +435,16 @@ fn a_master_that_has_threads_is_not_forked_and_has_a_coordinator_nevertheless() 
     signal(left, Signal::STOP);
     cluster.nodes[0].signal(Signal::KILL);
     cluster.nodes[0].wait_end(Duration::from_secs(10));
-    wait_for("its end", Duration::from_secs(10), || {
-        let stat = fs::read_to_string(format!("/proc/{left}/stat"));
-        // The new parent of an orphan may not have waited for it yet.
-        stat.map_or(true, |stat| stat.contains(") Z "))
-            .then_some(())
-    });
+    wait_for(
+        "the end of the coordinator",
+        Duration::from_secs(10),
+        || {
+            let stat = fs::read_to_string(format!("/proc/{left}/stat"));
+            // The new parent of an orphan may not have waited for it yet.
+            stat.map_or(true, |stat| stat.contains(") Z "))
+                .then_some(())
+        },
+    );
 }
 
 #[test]
@@ -471,17 +475,17 @@ fn the_end_of_a_moved_task_ends_processes_that_it_started_in_another_session() {
     }
     let came = Instant::now();
     fs::write(&go, "").expect("room");
-    let process = wait_for("what it leaves", PATIENCE, || {
+    let process = wait_for("the process in another session", PATIENCE, || {
         let text = fs::read_to_string(&left).ok()?;
         text.trim().parse().ok().filter(|_| text.ends_with('\n'))
     });
-    wait_for("the end of that look", PATIENCE, || {
+    wait_for("the end of the search for orphans", PATIENCE, || {
         assert!(processes::is_alive(process), "it lives as long as the task");
         (came.elapsed() > Duration::from_millis(1_500)).then_some(())
     });
     assert_eq!(home.coordinators(), [coordinator]);
     fs::remove_file(&go).expect("it was there");
-    wait_for("its end", PATIENCE, || {
+    wait_for("the end of the process", PATIENCE, || {
         (!processes::is_alive(process)).then_some(())
     });
 }

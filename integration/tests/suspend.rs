@@ -124,7 +124,7 @@ fn a_daemon_that_must_end_suspends_applications_for_the_configured_time() {
     // input has ended.
     let undo = Request::Undrain("n1".to_owned());
     assert_eq!(console.ask(&undo), Answer::Done);
-    wait_for("its end", PATIENCE, || {
+    wait_for("the end of the application", PATIENCE, || {
         let gone = suspended(&mut console).is_empty();
         let none = console.ask(&Request::Ps(None)) == Answer::Ps(Vec::new());
         (gone && none).then_some(())

@@ -163,7 +163,7 @@ fn a_task_that_is_killed_while_suspended_leaves_nothing() {
         node.client().ask(&Request::Signal(members[0], 9)),
         Answer::Done
     );
-    wait_for("its end", PATIENCE, || {
+    wait_for("the end of the task", PATIENCE, || {
         row_of(node, members[0]).is_none().then_some(())
     });
     let text = refusal(node, &Request::Resume(members[0], None));

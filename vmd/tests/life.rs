@@ -145,7 +145,7 @@ fn a_guardian_that_was_killed_is_replaced() {
     assert_ne!(guardian(&daemon, Some(first)), first);
     daemon.signal("KILL");
     daemon.wait_end();
-    wait_for("its end", || (!is_alive(pid)).then_some(()));
+    wait_for("the end of the sleeper", || (!is_alive(pid)).then_some(()));
 }
 
 #[test]

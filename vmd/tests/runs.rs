@@ -247,7 +247,7 @@ fn processes_that_a_program_leaves_in_its_session_end_with_it() {
     console.run(&script, None);
     assert_eq!(console.finish().0, ExitStatus::Code(0));
     let left = wait_pid(&file);
-    wait_for("its end", || (!is_alive(left)).then_some(()));
+    wait_for("the end of the process", || (!is_alive(left)).then_some(()));
 }
 
 #[test]

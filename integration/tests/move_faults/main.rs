@@ -72,7 +72,7 @@ fn check_ended(scene: &mut Scene, told: &str) {
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
     let output = &finished.stdout;
     assert!(output.contains("the other ended"), "{told}: {output}");
-    wait_for("no copy of it is left", PATIENCE, || {
+    wait_for("the end of all copies of the callee", PATIENCE, || {
         scene.copies().is_empty().then_some(())
     });
 }
@@ -83,7 +83,7 @@ fn check_runs(scene: &mut Scene, cell: &Cell, then: Then, told: &str) {
         Then::Moves => "n3",
         _ => "n2",
     };
-    wait_for("it runs where it should, once", PATIENCE, || {
+    wait_for("one callee on the right host", PATIENCE, || {
         let there = scene.host_of(scene.callee).as_deref() == Some(place);
         (there && scene.copies().len() == 1).then_some(())
     });
