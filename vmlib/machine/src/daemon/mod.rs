@@ -102,8 +102,8 @@ use arriving::Arriving;
 use asked::MoveAsked;
 use checkpoint::{
     Checkpoints,
-    cut::Cuts,
-    prepare::{Holding, Preparing},
+    cut_steps::Cuts,
+    prepare_steps::{Holding, Preparing},
 };
 use console::Consoles;
 use context::Context;

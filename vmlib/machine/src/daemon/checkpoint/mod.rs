@@ -5,22 +5,22 @@
 //! | `requests` | requests for checkpoints that were made on this host |
 //! | `policies` | checkpoints that this daemon makes without a request |
 //! | `finished` | checkpoints that are removed, since their application has ended well |
-//! | `prepare` | portable tasks come to their safe points before a cut |
-//! | `cut` | a cut of an application, from its log entry to its end |
-//! | `part` | the image of one task of a cut |
 //! | `copies` | parts that are sent between the stores of hosts |
 //! | `commits` | the commit of a checkpoint on all hosts |
-//! | `steps` | the steps in which other subsystems have a part |
+//! | `request_steps` | the steps of requests and policies in which other subsystems have a part |
+//! | `prepare_steps` | portable tasks come to their safe points before a cut |
+//! | `cut_steps` | a cut of an application, from its log entry to its end |
+//! | `part_steps` | the image of one task of a cut |
 
 mod commits;
 mod copies;
-pub(super) mod cut;
+pub(super) mod cut_steps;
 mod finished;
-pub(super) mod part;
+pub(super) mod part_steps;
 mod policies;
-pub(super) mod prepare;
+pub(super) mod prepare_steps;
+mod request_steps;
 mod requests;
-mod steps;
 
 /// What this daemon knows of checkpoints. Each table is private to the struct that owns it.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@
 //! If the application is to be stopped, nothing is copied: its tasks stand until the log ends the cut,
 //! and with that they end.
 //!
-//! Portable tasks are brought to their safe points before that ([`super::prepare`]). One that is not there
+//! Portable tasks are brought to their safe points before that ([`super::prepare_steps`]). One that is not there
 //! all the same, because it has just become portable or has arrived, stops at its next one. Until then it
 //! receives messages, which it may need to get there, but no answers and nothing that the log says: that
 //! would be of after the cut. It has [`limits::SAFE_POINT`]. So has a task whose program has callbacks around
@@ -28,7 +28,7 @@
 
 use super::{
     commits::Commit,
-    part::{Saving, stop_part},
+    part_steps::{Saving, stop_part},
 };
 use crate::{
     LaunchSpec, Output, Time,

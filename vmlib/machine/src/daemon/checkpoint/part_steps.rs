@@ -1,9 +1,9 @@
-//! One task's part in a checkpoint, at its own daemon ([`super::cut`] has the whole).
+//! One task's part in a checkpoint, at its own daemon ([`super::cut_steps`] has the whole).
 //!
 //! The way into the store is opened, the task stops, its image or that of a copy of it is written, is
 //! copied to a second host where each has a store of its own, and the coordinator is told.
 
-use super::{copies::Copies, cut::Stage};
+use super::{copies::Copies, cut_steps::Stage};
 use crate::{
     Outbox, Output, SavedBy, Time, Written,
     daemon::{

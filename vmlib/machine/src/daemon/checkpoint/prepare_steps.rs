@@ -15,7 +15,7 @@
 //! wherever they are: those with callbacks around saves come to a call of the library.
 //!
 //! What becomes portable, is born or arrives after that is told by the cut itself, as if there were no
-//! preparation ([`super::cut`]). A task does not stand for want of a word: its daemon lets it go on after
+//! preparation ([`super::cut_steps`]). A task does not stand for want of a word: its daemon lets it go on after
 //! some time.
 
 use crate::daemon::{Daemon, context::Timer};
