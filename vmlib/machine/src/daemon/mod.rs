@@ -100,11 +100,7 @@ use crate::{Agreement, Input, Outbox, Time, agreed::SnapshotError, route::Held};
 use absent::Absent;
 use arriving::Arriving;
 use asked::MoveAsked;
-use checkpoint::{
-    Checkpoints,
-    cut_steps::Cuts,
-    prepare_steps::{Holding, Preparing},
-};
+use checkpoint::{Checkpoints, cut_steps::Cuts};
 use console::Consoles;
 use context::Context;
 use coordinators::Coordinators;
@@ -170,9 +166,6 @@ pub struct Daemon {
     coordinators: Coordinators,
     move_orders: MoveOrders,
     cuts: Cuts,
-    /// Cuts that are prepared, by application, and the tasks here that stand for them.
-    preparing: BTreeMap<Tid, Preparing>,
-    holding: BTreeMap<Tid, Holding>,
     /// Answers to tasks whose cut is in the log and was not carried out here yet.
     postponed: Vec<(Tid, u64, Frame)>,
     checkpoints: Checkpoints,
@@ -246,8 +239,6 @@ impl Daemon {
             coordinators: Coordinators::default(),
             move_orders: MoveOrders::default(),
             cuts: Cuts::new(),
-            preparing: BTreeMap::new(),
-            holding: BTreeMap::new(),
             postponed: Vec::new(),
             checkpoints: Checkpoints::default(),
             restarts: Restarts::default(),

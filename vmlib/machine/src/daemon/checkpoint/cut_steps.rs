@@ -295,7 +295,7 @@ impl Daemon {
             && let Err(failed) = self.no_task_suspended(app)
         {
             // Else the last host that prepares would have the cut made, for no coordinator.
-            self.give_up_preparing(app);
+            self.cancel_preparation(app);
             let end = CheckpointEnd {
                 request: 0,
                 app,
