@@ -93,7 +93,8 @@ pub struct Options<'a> {
     pub folders: Option<Folders<'a>>,
     /// How many bytes of each open regular file the checksum covers, from the beginning of the
     /// file; all bytes by default. Most checksums are made before the freeze. On the host of the
-    /// restore the file must have the same size and the same checksum.
+    /// restore the file must have the same size and the same checksum, unless it has grown and the
+    /// process can write it.
     pub checked_max: u64,
     /// Descriptors that the program manages itself. These descriptors are not checked, and are
     /// closed in the restored process. The first four below 512 can be handed over: see
@@ -101,8 +102,8 @@ pub struct Options<'a> {
     pub own: &'a [RawFd],
     /// The time limit for stopping all threads.
     pub limit: Duration,
-    /// Called while all threads are stopped, at each [`Moment`]. The process resumes when the
-    /// function returns.
+    /// Called while all threads are stopped, at each [`Moment`]. The save or restore continues when
+    /// the function returns.
     pub hold: Option<Hold>,
 }
 
