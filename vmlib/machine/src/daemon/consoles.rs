@@ -6,11 +6,11 @@
 
 use super::{
     Daemon,
-    console::{Awaited, Begun, NO_MOVE, RunAsked},
-    requester::MoveAsker,
+    console::{Awaited, Begun, NO_MOVE},
+    requester::{MoveAsker, RunAsked},
     restart::Restart,
     signal_numbers::SIGHUP,
-    spawn::Asker,
+    tasks::Asker,
 };
 use crate::{ConnId, HostPhase, Output, placement};
 use vm_wire::{
@@ -296,7 +296,7 @@ impl Daemon {
     /// A console, a joiner or a connection that wanted to enrol is gone.
     pub(super) fn on_conn_gone(&mut self, conn: ConnId) {
         self.cx.agreement.joiner_gone(conn);
-        for enrolling in self.enrolling.values_mut() {
+        for enrolling in self.births.enrolling.values_mut() {
             if enrolling.conn == Some(conn) {
                 enrolling.conn = None;
             }
@@ -358,7 +358,7 @@ impl Daemon {
     pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed) {
         match flushed.number {
             NO_MOVE => self.consoles.on_last_lines(&mut self.cx, host, flushed.app),
-            _ if !self.leaving.contains_key(&flushed.app) => {}
+            _ if !self.migration.leaving.contains_key(&flushed.app) => {}
             _ if self.consoles.on_delivered(host, flushed) => self.release_task(flushed.app),
             _ => {}
         }

@@ -4,12 +4,17 @@
 //! effects in their order. The effects that the delivery of an effect leaves are delivered before
 //! those that waited behind it, as if the subsystem had called its sibling.
 
-use super::{arriving::Arriving, requester::MoveAsker};
+use super::requester::MoveAsker;
 use crate::{ConnId, MoveKey};
 use std::collections::BTreeSet;
 use vm_wire::{
-    CheckpointId, HostId, Tid, agreed::ExitStatus, checkpoint::Part, console::Answer,
-    interrupt::Folders, peer::Order, task::Failed,
+    CheckpointId, HostId, Tid,
+    agreed::ExitStatus,
+    checkpoint::Part,
+    console::Answer,
+    interrupt::Folders,
+    peer::{Belongings, Order},
+    task::Failed,
 };
 
 /// See the module.
@@ -65,7 +70,14 @@ pub(super) enum Effect {
     /// The process of that task gets a signal.
     SignalProcess(Tid, i32),
     /// The image of that task is about to be restored.
-    ExpectRestored(Tid, Arriving),
+    ExpectRestored {
+        /// The task.
+        tid: Tid,
+        /// Its incarnation.
+        incarnation: u32,
+        /// What the checkpoint holds for it beside its image.
+        belongings: Belongings,
+    },
     /// The image of a task is in the store of another host.
     FetchImage {
         /// The host that has it.

@@ -67,7 +67,10 @@ impl Daemon {
     }
 
     fn review_leave(&mut self) {
-        if !self.tasks.is_empty() || !self.ordered.is_empty() || !self.enrolling.is_empty() {
+        if !self.tasks.is_empty()
+            || !self.births.ordered.is_empty()
+            || !self.births.enrolling.is_empty()
+        {
             return;
         }
         if self.cx.is_alone() {

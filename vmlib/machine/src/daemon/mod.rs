@@ -6,31 +6,26 @@
 //!
 //! # Parts
 //!
-//! | file | what it decides |
+//! Each folder is a subsystem: its tables are structs in files that import no step, and its steps are
+//! files that no table imports.
+//!
+//! | folder or file | what it decides |
 //! |---|---|
-//! | `traffic` | where frames between tasks go: the hot path, and all that is not |
-//! | `links` | which links there shall be, and what follows when one is made or broken |
-//! | `host` | how this host arrives and leaves; hosts that cannot reach each other |
-//! | `tasks` | the table of the processes here; how a process becomes a task |
-//! | `requests` | what a task asks; each request is answered once, a repeated one likewise |
-//! | `spawn` | tasks that are asked for here, tasks that are ordered here |
-//! | `exit` | how tasks end |
-//! | `moves` | tasks that leave for another host, tasks that arrive |
-//! | `coordinators` | the processes that drive moves, and whose orders count |
+//! | `routing/` | where a frame goes, on the hot path and off it; which links there are |
+//! | `host/` | how this host arrives and leaves; hosts that cannot reach each other |
+//! | `tasks/` | how a process becomes a task, what tasks request, how they end, what they are told |
+//! | `migration/` | moves: requests, coordinators and their orders, the source, the target, the end |
+//! | `drain/` | all tasks of this host leave |
 //! | `checkpoint/` | checkpoints: requests, policies, cuts, parts, and their copies on the disks of two hosts |
-//! | `check`, `drain` | what speaks against a move; all tasks of a host leave |
-//! | `answers` | answers to tasks that have moved since they asked |
 //! | `restart/` | restarts of applications, by request or after a loss; which checkpoint is whole on all disks |
-//! | `suspension`, `suspended` | suspended applications, and how they are resumed; single tasks likewise |
-//! | `flow` | steps that several of these take part in, in their order |
-//! | `notify` | who is told of it, after which message |
-//! | `signals`, `groups` | what they say |
-//! | `orders` | reliable messages between daemons |
-//! | `hosts` | what follows when a host joins, leaves, or is lost, and when this daemon ends |
-//! | `console` | the consoles: replies, listings, the programs that they run, to the last line |
+//! | `suspension` | suspended applications, and how they are resumed |
+//! | `console/` | the consoles: replies, listings, the programs that they run, to the last line |
 //! | `consoles` | which subsystem carries out a request of a console |
+//! | `hosts`, `flow` | steps in which several of these take part, in their order |
+//! | `orders` | reliable messages between daemons |
 //! | `context` | what all of these need: clock, identity, agreement, routes, timers, outbox |
 //! | `effect`, `settle` | what one of these has another do, and its delivery |
+//! | `local_task`, `task_request`, `requester`, `objection`, `absent`, `counters`, `signal_numbers` | types that several of these share |
 //!
 //! # What holds
 //!
@@ -51,120 +46,62 @@
 //! retains it and is told when there is a new way, or that there will be none.
 
 mod absent;
-mod answers;
-mod arriving;
-mod asked;
-mod check;
 mod checkpoint;
 mod config;
 mod console;
 mod consoles;
 mod context;
-mod coordinators;
 mod counters;
 mod drain;
 mod effect;
-mod exit;
 mod flow;
-mod groups;
 mod host;
 mod hosts;
-mod leaving;
-mod links;
 mod local_task;
-mod moves;
-mod notify;
+mod migration;
 mod objection;
 mod orders;
-mod owner;
-mod progress;
 mod requester;
-mod requests;
 mod restart;
+mod routing;
 mod settle;
 mod signal_numbers;
-mod signals;
-mod spawn;
-mod suspended;
 mod suspension;
 mod task_request;
 mod tasks;
-mod traffic;
 
 pub use config::DaemonConfig;
 pub use counters::{Counters, MoveCounters};
 pub use hosts::AT_ONCE;
-pub use moves::MovesUnderway;
+pub use migration::MovesUnderway;
 
-use crate::{Agreement, Input, Outbox, Time, agreed::SnapshotError, route::Held};
-use absent::Absent;
-use arriving::Arriving;
-use asked::MoveAsked;
+use crate::{Agreement, Input, Outbox, Time, agreed::SnapshotError};
 use checkpoint::{Checkpoints, cut_steps::Cuts};
 use console::Consoles;
 use context::Context;
-use coordinators::Coordinators;
 use drain::Drain;
 use host::{Arrival, Departure, Unreachable};
-use leaving::Leaving;
-use links::Link;
 use local_task::LocalTask;
-use notify::LastAsked;
-use owner::MoveOrders;
+use migration::Migration;
 use restart::Restarts;
-use spawn::{Enrolling, Ordered, Spawning};
-use std::collections::{BTreeMap, BTreeSet};
+use routing::Routing;
+use std::collections::BTreeMap;
 use suspension::Suspensions;
-use vm_wire::{
-    Frame, HostId, MachineId, Tid,
-    peer::{Joined, MoveOffer, TaskAnswer},
-    task::Watched,
-};
+use tasks::{Births, Parked, Watching};
+use vm_wire::{Frame, HostId, MachineId, Tid, peer::Joined};
 
 /// A host's daemon. See the module.
 #[derive(Debug)]
 pub struct Daemon {
     cx: Context,
-    held: Held,
-    /// What waits for links.
-    absent_links: BTreeMap<HostId, Absent>,
-    /// Bytes that wait for links, and for tasks here without a data socket.
-    absent_bytes: usize,
-    links: BTreeMap<HostId, Link>,
+    routing: Routing,
     unreachable: Unreachable,
     tasks: BTreeMap<Tid, LocalTask>,
-    /// Tokens of tasks that have not enrolled yet.
-    tokens: BTreeMap<u64, Tid>,
-    /// Spawns asked for here, by `(asker, request)`.
-    spawnings: BTreeMap<(Tid, u64), Spawning>,
-    /// Spawns ordered here, likewise.
-    ordered: BTreeMap<(Tid, u64), Ordered>,
-    /// Processes from a shell that become masters, by the request of this daemon.
-    enrolling: BTreeMap<u64, Enrolling>,
-    /// The hosts of which the tasks here were told that they came, and not that they went.
-    known: BTreeSet<HostId>,
-    /// The local tasks that watch.
-    watchers: BTreeMap<Watched, BTreeSet<Tid>>,
-    /// Last numbers that were asked for, by the ended task and its watcher.
-    asked_last: BTreeMap<(Tid, Tid), LastAsked>,
-    /// The local tasks with a request that waits for a change of a group.
-    awaiting_group: BTreeMap<String, BTreeSet<Tid>>,
-    /// The local tasks with a request about a task that the log does not know yet.
-    parked: BTreeSet<Tid>,
+    births: Births,
+    watching: Watching,
+    parked: Parked,
+    migration: Migration,
     consoles: Consoles,
-    /// Tasks here that are on their way to other hosts.
-    leaving: BTreeMap<Tid, Leaving>,
-    /// Tasks of other hosts that are on their way here.
-    arriving: BTreeMap<Tid, Arriving>,
-    /// Offers of tasks of which the log here does not know yet that they are there: from, and under
-    /// which incarnation.
-    early_offers: BTreeMap<Tid, (HostId, MoveOffer)>,
-    /// Answers to tasks of which the log here does not know yet that they are here.
-    early_answers: BTreeMap<Tid, TaskAnswer>,
-    /// Moves, drains and checks that were asked for here.
-    asked_moves: BTreeMap<u64, MoveAsked>,
-    coordinators: Coordinators,
-    move_orders: MoveOrders,
     cuts: Cuts,
     /// Answers to tasks whose cut is in the log and was not carried out here yet.
     postponed: Vec<(Tid, u64, Frame)>,
@@ -173,8 +110,6 @@ pub struct Daemon {
     suspensions: Suspensions,
     drain: Option<Drain>,
     departure: Departure,
-    /// Whether the endpoint may have got a message.
-    mail: bool,
     arrival: Arrival,
     /// Nothing is decided any more.
     over: bool,
@@ -215,29 +150,17 @@ impl Daemon {
         let known = present.filter(|host| state.is_present(*host)).collect();
         let mut daemon = Daemon {
             cx,
-            held: Held::default(),
-            absent_links: BTreeMap::new(),
-            absent_bytes: 0,
-            links: BTreeMap::new(),
+            routing: Routing::default(),
             unreachable: Unreachable::default(),
             tasks: BTreeMap::new(),
-            tokens: BTreeMap::new(),
-            spawnings: BTreeMap::new(),
-            ordered: BTreeMap::new(),
-            enrolling: BTreeMap::new(),
-            known,
-            watchers: BTreeMap::new(),
-            asked_last: BTreeMap::new(),
-            awaiting_group: BTreeMap::new(),
-            parked: BTreeSet::new(),
+            births: Births::default(),
+            watching: Watching {
+                known,
+                ..Watching::default()
+            },
+            parked: Parked::default(),
+            migration: Migration::default(),
             consoles: Consoles::default(),
-            leaving: BTreeMap::new(),
-            arriving: BTreeMap::new(),
-            early_offers: BTreeMap::new(),
-            early_answers: BTreeMap::new(),
-            asked_moves: BTreeMap::new(),
-            coordinators: Coordinators::default(),
-            move_orders: MoveOrders::default(),
             cuts: Cuts::new(),
             postponed: Vec::new(),
             checkpoints: Checkpoints::default(),
@@ -245,7 +168,6 @@ impl Daemon {
             suspensions: Suspensions::default(),
             drain: None,
             departure: Departure::default(),
-            mail: false,
             arrival: Arrival::default(),
             over: false,
         };
@@ -289,7 +211,7 @@ impl Daemon {
         let due = [
             self.cx.endpoint.deadline(),
             self.cx.keeper.deadline(),
-            self.held.deadline(),
+            self.routing.held.deadline(),
             self.cx.timers.first().map(|(due, _)| *due),
         ];
         let agreement = self.cx.agreement.deadline();

@@ -1,6 +1,6 @@
 //! The maker of a request that the daemon of another host may answer.
 
-use vm_wire::Tid;
+use vm_wire::{Tid, console::WindowSize};
 
 /// Whose wish it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,4 +26,11 @@ pub(super) enum MoveAsker {
     /// This daemon's own, since there is room for that application, which is suspended under that
     /// number.
     Resume(Tid, u32),
+}
+
+/// A request of a console to run a program.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::daemon) struct RunAsked {
+    /// The terminal of the console, if the master shall have one.
+    pub terminal: Option<WindowSize>,
 }

@@ -13,7 +13,7 @@ impl Daemon {
         }
         self.cx.endpoint.tick(now, &mut self.cx.frames);
         self.cx.keeper.tick(now, &mut self.cx.frames);
-        if self.held.deadline().is_some_and(|due| due <= now) {
+        if self.routing.held.deadline().is_some_and(|due| due <= now) {
             self.on_held_expired();
         }
         while let Some((due, timer)) = self.cx.timers.first().copied()
@@ -75,14 +75,14 @@ impl Daemon {
                 self.carry_out(decision);
             } else if let Some(frame) = self.cx.frames.pop_front() {
                 self.forward(frame, false);
-            } else if std::mem::take(&mut self.mail) && self.read_mail() {
-            } else if self.move_orders.has_reports() {
+            } else if std::mem::take(&mut self.routing.mail) && self.read_mail() {
+            } else if self.migration.orders.has_reports() {
                 self.send_reports();
             } else {
                 // What a drain wants of other daemons goes out now, and so does output of masters.
                 self.review_drain();
                 self.review_unsent();
-                let reports = self.move_orders.has_reports();
+                let reports = self.migration.orders.has_reports();
                 if self.cx.frames.is_empty() && self.cx.decisions.is_empty() && !reports {
                     break;
                 }
@@ -141,9 +141,11 @@ impl Daemon {
                 .propose_abandon(&mut self.cx, app, generation, for_good, &why),
             Effect::ReviewSuspension(app) => self.suspensions.review(&mut self.cx, app),
             Effect::SignalProcess(tid, signal) => self.signal_process(tid, signal),
-            Effect::ExpectRestored(tid, arriving) => {
-                self.arriving.insert(tid, arriving);
-            }
+            Effect::ExpectRestored {
+                tid,
+                incarnation,
+                belongings,
+            } => self.migration.expect_restored(tid, incarnation, belongings),
             Effect::FetchImage {
                 host,
                 tid,

@@ -519,7 +519,7 @@ impl Daemon {
             clears |= !cut.parts.is_empty();
             for tid in cut.parts.into_keys() {
                 // Also of one that has ended there may be a way into the store.
-                if !saved && !self.leaving.contains_key(&tid) {
+                if !saved && !self.migration.leaving.contains_key(&tid) {
                     self.cx.emit(Output::CancelCopy(tid));
                 }
                 let state = self.cx.agreement.state();
@@ -528,7 +528,7 @@ impl Daemon {
                 let is_back = state.epochs(app).generation > cut.generation;
                 if is_back || status == Some(ExitStatus::Suspended) {
                     self.cx.emit(Output::Signal(tid, SIGKILL));
-                } else if !self.leaving.contains_key(&tid) {
+                } else if !self.migration.leaving.contains_key(&tid) {
                     // Of one that is being moved the log says where it goes on.
                     self.thaw(tid);
                 }

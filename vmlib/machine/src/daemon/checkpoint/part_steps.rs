@@ -86,7 +86,7 @@ impl Daemon {
         if self.is_released(tid) {
             return false;
         }
-        if self.leaving.contains_key(&tid) {
+        if self.migration.leaving.contains_key(&tid) {
             let failed = self.cannot_move(tid, FailKind::Refused, CUT);
             self.take_back(tid, failed);
         }
@@ -171,7 +171,7 @@ impl Daemon {
             awaits: HostId::NONE,
             told: task.told,
             untaken: task.untaken.iter().map(Frame::to_body).collect(),
-            hosts: self.known.iter().copied().collect(),
+            hosts: self.watching.known.iter().copied().collect(),
             portable: task.stops.is_portable(),
             suspended: None,
             work_dir: self.cx.config.work_dir.clone(),

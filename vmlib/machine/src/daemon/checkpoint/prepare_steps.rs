@@ -139,7 +139,8 @@ impl Daemon {
             here && task.app == app && !task.stops.at_once() && task.is_settled() && !task.frozen
         };
         let tids = self.tasks.iter().filter(is_to_freeze).map(|(tid, _)| *tid);
-        tids.filter(|tid| !self.leaving.contains_key(tid)).collect()
+        tids.filter(|tid| !self.migration.leaving.contains_key(tid))
+            .collect()
     }
 
     /// A task is frozen at a safe point.
@@ -208,7 +209,7 @@ impl Daemon {
     fn release_held_tasks(&mut self, app: Tid) {
         for tid in self.checkpoints.holdings.end(app) {
             let task = self.tasks.get(&tid).filter(|task| !task.frozen);
-            if task.is_some() && !self.leaving.contains_key(&tid) {
+            if task.is_some() && !self.migration.leaving.contains_key(&tid) {
                 self.cx.emit(Output::CancelCopy(tid));
             }
         }

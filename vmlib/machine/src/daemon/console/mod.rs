@@ -17,12 +17,11 @@ mod streams;
 
 pub(super) use connections::{Awaited, Begun};
 pub(super) use flush::NO_MOVE;
-pub(super) use runs::RunAsked;
 
 use super::context::{Context, Question};
 use crate::{
     ConnId, Output,
-    daemon::{local_task::LocalTask, signal_numbers::SIGHUP},
+    daemon::{local_task::LocalTask, requester::RunAsked, signal_numbers::SIGHUP},
     placement,
 };
 use connections::Connections;

@@ -21,13 +21,6 @@ use vm_wire::{
     peer::OutputLines,
 };
 
-/// A request of a console to run a program.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::daemon) struct RunAsked {
-    /// The terminal of the console, if the master shall have one.
-    pub terminal: Option<WindowSize>,
-}
-
 /// A master that a console here runs.
 #[derive(Debug)]
 pub(super) struct Run {

@@ -5,7 +5,6 @@ use super::Restarts;
 use crate::{
     Output,
     daemon::{
-        arriving::Arriving,
         context::{Context, Question, Timer},
         effect::Effect,
     },
@@ -143,14 +142,11 @@ impl Restarts {
             belongings.awaits = HostId::NONE;
             tell_kept_here(cx, tid, &mut belongings, &kept);
             let incarnation = cx.agreement.state().living_task(tid);
-            let arriving = Arriving {
-                from: HostId::NONE,
+            cx.effect(Effect::ExpectRestored {
+                tid,
                 incarnation: incarnation.map_or(0, |task| task.incarnation),
-                belongings: Some(belongings),
-                lost: false,
-                said: Vec::new(),
-            };
-            cx.effect(Effect::ExpectRestored(tid, arriving));
+                belongings,
+            });
             if let Some(host) = sources.get(&tid) {
                 cx.effect(Effect::FetchImage {
                     host: *host,

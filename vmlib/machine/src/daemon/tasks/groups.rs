@@ -1,10 +1,12 @@
 //! Groups, as tasks ask for them. What a group is, the log says.
 
-use super::{
-    Daemon,
-    task_request::{Reply, Waiting},
+use crate::{
+    Void,
+    daemon::{
+        Daemon,
+        task_request::{Reply, Waiting},
+    },
 };
-use crate::Void;
 use vm_wire::{
     Frame, Message, Tid,
     agreed::Change,
@@ -13,17 +15,17 @@ use vm_wire::{
 };
 
 impl Daemon {
-    pub(super) fn change_group(&mut self, tid: Tid, change: GroupChange) -> Reply {
+    pub(in crate::daemon) fn change_group(&mut self, tid: Tid, change: GroupChange) -> Reply {
         if let Err(failed) = check_name(&change.group) {
             return Reply::Now(failed.frame());
         }
         self.propose_membership(tid, &change);
-        let waiting = self.awaiting_group.entry(change.group.clone());
+        let waiting = self.parked.by_group.entry(change.group.clone());
         waiting.or_default().insert(tid);
         Reply::Later(Waiting::Membership(change))
     }
 
-    pub(super) fn propose_membership(&mut self, tid: Tid, change: &GroupChange) {
+    pub(in crate::daemon) fn propose_membership(&mut self, tid: Tid, change: &GroupChange) {
         let group = change.group.clone();
         let generation = self.cx.generation_of(tid);
         self.cx.agreement.propose(match change.join {
@@ -43,8 +45,8 @@ impl Daemon {
     /// Nothing of this daemon is on its way into the log any more: memberships that are still waited
     /// for were void, and it has not heard so. They are proposed again. (A daemon that is far behind
     /// is given the state at once and not what each change came to.)
-    pub(super) fn sweep_lost_memberships(&mut self) {
-        let waiting = self.awaiting_group.values().flatten();
+    pub(in crate::daemon) fn sweep_lost_memberships(&mut self) {
+        let waiting = self.parked.by_group.values().flatten();
         let lost = waiting.filter_map(|tid| match &self.tasks.get(tid)?.waiting {
             Some(Waiting::Membership(change)) => Some((*tid, change.clone())),
             _ => None,
@@ -54,14 +56,14 @@ impl Daemon {
         }
     }
 
-    pub(super) fn ask_group(&mut self, tid: Tid, ask: GroupAsk) -> Reply {
+    pub(in crate::daemon) fn ask_group(&mut self, tid: Tid, ask: GroupAsk) -> Reply {
         if let Err(failed) = check_name(&ask.group) {
             return Reply::Now(failed.frame());
         }
         if let Some(answer) = self.view_since(&ask) {
             return Reply::Now(answer);
         }
-        let waiting = self.awaiting_group.entry(ask.group.clone());
+        let waiting = self.parked.by_group.entry(ask.group.clone());
         waiting.or_default().insert(tid);
         Reply::Later(Waiting::GroupVersion(ask))
     }
@@ -93,8 +95,8 @@ impl Daemon {
     }
 
     /// A group changed: who waited for that is answered.
-    pub(super) fn on_group_changed(&mut self, name: &str) {
-        let Some(waiting) = self.awaiting_group.remove(name) else {
+    pub(in crate::daemon) fn on_group_changed(&mut self, name: &str) {
+        let Some(waiting) = self.parked.by_group.remove(name) else {
             return;
         };
         for tid in waiting {
@@ -112,7 +114,7 @@ impl Daemon {
             match answer {
                 Some(answer) => self.answer_task(tid, request, answer),
                 None => {
-                    let waiting = self.awaiting_group.entry(name.to_owned());
+                    let waiting = self.parked.by_group.entry(name.to_owned());
                     waiting.or_default().insert(tid);
                 }
             }
@@ -127,7 +129,13 @@ impl Daemon {
     }
 
     /// The log says that a membership did not change.
-    pub(super) fn on_membership_void(&mut self, tid: Tid, name: &str, join: bool, why: Void) {
+    pub(in crate::daemon) fn on_membership_void(
+        &mut self,
+        tid: Tid,
+        name: &str,
+        join: bool,
+        why: Void,
+    ) {
         // Whoever asked in an earlier life is not there any more: who waits now has asked itself.
         let task = self.tasks.get(&tid).filter(|_| why != Void::Generation);
         let Some(task) = task else {
@@ -153,10 +161,10 @@ impl Daemon {
             }
             (why, _) => Failed::new(FailKind::Refused, why.to_string()).frame(),
         };
-        if let Some(waiting) = self.awaiting_group.get_mut(&change.group) {
+        if let Some(waiting) = self.parked.by_group.get_mut(&change.group) {
             waiting.remove(&tid);
             if waiting.is_empty() {
-                self.awaiting_group.remove(&change.group);
+                self.parked.by_group.remove(&change.group);
             }
         }
         self.answer_task(tid, request, answer);

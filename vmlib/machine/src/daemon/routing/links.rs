@@ -5,8 +5,11 @@
 //! channel say where they stand and go on from there. That is all that a broken link costs. What
 //! tasks here send while there is none waits for it, as far as there is room.
 
-use super::{Daemon, context::Timer};
-use crate::{ConnId, Output};
+use super::link::{Link, LinkState};
+use crate::{
+    ConnId, Output,
+    daemon::{Daemon, context::Timer},
+};
 use std::time::Duration;
 use vm_wire::{
     Frame, HostId, Message, Op,
@@ -16,26 +19,9 @@ use vm_wire::{
     task::{FailKind, Failed, Located},
 };
 
-/// A link that is there, or is being made.
-#[derive(Debug)]
-pub(super) struct Link {
-    state: LinkState,
-    /// How long to wait when it breaks.
-    retry: Duration,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum LinkState {
-    /// The shell was asked to make it.
-    Asked,
-    Up,
-    /// It is made again when its time comes.
-    Waiting,
-}
-
 impl Daemon {
     /// This host has just been let in: makes links, if its shell wants to know of them.
-    pub(super) fn arrive(&mut self) {
+    pub(in crate::daemon) fn arrive(&mut self) {
         for host in self.arrival.begin(&mut self.cx) {
             self.want_link(host);
         }
@@ -43,8 +29,8 @@ impl Daemon {
     }
 
     /// Has a link made unless there is one, or one is under way.
-    pub(super) fn want_link(&mut self, host: HostId) {
-        if !self.links.contains_key(&host) {
+    pub(in crate::daemon) fn want_link(&mut self, host: HostId) {
+        if !self.routing.links.contains_key(&host) {
             self.connect(host, self.first_retry(host));
         }
     }
@@ -67,10 +53,10 @@ impl Daemon {
         self.cx
             .emit(Output::Connect(host, found.facts.addr.clone()));
         let state = LinkState::Asked;
-        self.links.insert(host, Link { state, retry });
+        self.routing.links.insert(host, Link { state, retry });
     }
 
-    pub(super) fn on_link_up(&mut self, host: HostId) {
+    pub(in crate::daemon) fn on_link_up(&mut self, host: HostId) {
         let state = self.cx.agreement.state();
         if host == self.cx.me || !state.may_be_present(host) {
             self.cx.emit(Output::Disconnect(host));
@@ -78,7 +64,7 @@ impl Daemon {
         }
         let retry = self.first_retry(host);
         let state = LinkState::Up;
-        self.links.insert(host, Link { state, retry });
+        self.routing.links.insert(host, Link { state, retry });
         let (cx, apps) = (&mut self.cx, self.consoles.applications());
         self.unreachable.on_link_up(cx, host, apps);
         self.deliver_effects();
@@ -104,9 +90,9 @@ impl Daemon {
         self.cx
             .agreement
             .link_up(self.cx.now, host, &mut self.cx.decisions);
-        if let Some(mut absent) = self.absent_links.remove(&host) {
+        if let Some(mut absent) = self.routing.absent_links.remove(&host) {
             // Those without room hear that the link is there, as all do.
-            let (waited, _) = absent.leave(&mut self.absent_bytes);
+            let (waited, _) = absent.leave(&mut self.routing.absent_bytes);
             for frame in waited {
                 self.forward(frame, false);
             }
@@ -114,14 +100,14 @@ impl Daemon {
         self.arrival.review(&mut self.cx);
     }
 
-    pub(super) fn on_link_down(&mut self, host: HostId) {
+    pub(in crate::daemon) fn on_link_down(&mut self, host: HostId) {
         self.cx.routes.set_link(host, false);
         self.cx.agreement.link_down(host);
         if self.cx.routes.links().next().is_none() {
             self.on_last_link_down();
         }
         if !self.cx.agreement.state().is_present(host) {
-            self.links.remove(&host);
+            self.routing.links.remove(&host);
             self.unreachable.forget_link(host);
             return;
         }
@@ -129,7 +115,7 @@ impl Daemon {
             self.await_link(host);
         }
         let first = self.first_retry(host);
-        let link = self.links.entry(host).or_insert(Link {
+        let link = self.routing.links.entry(host).or_insert(Link {
             state: LinkState::Asked,
             retry: first,
         });
@@ -142,33 +128,33 @@ impl Daemon {
         self.cx.set_timer(due, Timer::Reconnect(host));
     }
 
-    pub(super) fn on_reconnect(&mut self, host: HostId) {
-        if let Some(link) = self.links.get(&host)
+    pub(in crate::daemon) fn on_reconnect(&mut self, host: HostId) {
+        if let Some(link) = self.routing.links.get(&host)
             && link.state == LinkState::Waiting
         {
             let retry = link.retry;
-            self.links.remove(&host);
+            self.routing.links.remove(&host);
             self.connect(host, retry);
         }
     }
 
     /// A host is no longer in the machine.
-    pub(super) fn cut_link(&mut self, host: HostId) {
+    pub(in crate::daemon) fn cut_link(&mut self, host: HostId) {
         self.cx.routes.set_link(host, false);
         let (cx, apps) = (&mut self.cx, self.consoles.applications());
         self.unreachable.on_host_gone(cx, host, apps);
         self.deliver_effects();
-        if let Some(mut absent) = self.absent_links.remove(&host) {
-            absent.leave(&mut self.absent_bytes);
+        if let Some(mut absent) = self.routing.absent_links.remove(&host) {
+            absent.leave(&mut self.routing.absent_bytes);
         }
-        if self.links.remove(&host).is_some() {
+        if self.routing.links.remove(&host).is_some() {
             self.cx.agreement.link_down(host);
             self.cx.emit(Output::Disconnect(host));
         }
     }
 
     /// The shell has found a better address of this host.
-    pub(super) fn on_address(&mut self, addr: String) {
+    pub(in crate::daemon) fn on_address(&mut self, addr: String) {
         let host = self.cx.me;
         self.cx
             .agreement
@@ -176,7 +162,7 @@ impl Daemon {
     }
 
     /// A host is reached at another address from now on.
-    pub(super) fn on_host_address(&mut self, host: HostId) {
+    pub(in crate::daemon) fn on_host_address(&mut self, host: HostId) {
         let Some(found) = self.cx.agreement.state().host(host) else {
             return;
         };
@@ -186,14 +172,14 @@ impl Daemon {
         )));
         if host == self.cx.me {
             self.cx.emit(Output::Address(addr));
-        } else if !self.cx.routes.has_link(host) && self.links.remove(&host).is_some() {
+        } else if !self.cx.routes.has_link(host) && self.routing.links.remove(&host).is_some() {
             self.cx.emit(Output::Disconnect(host));
             self.want_link(host);
         }
     }
 
     /// A frame came from a daemon that is not in the machine.
-    pub(super) fn on_joiner(&mut self, conn: ConnId, frame: &Frame) {
+    pub(in crate::daemon) fn on_joiner(&mut self, conn: ConnId, frame: &Frame) {
         let join = match frame.header.op {
             Op::Join => Join::read(frame).map_err(|error| error.to_string()),
             other => Err(format!("{other:?} before a Join")),

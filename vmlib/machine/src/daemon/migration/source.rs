@@ -1,11 +1,14 @@
-//! Moves at their source: the task runs, is frozen, is released, or taken back (see `moves`).
+//! Moves at their source: the task runs, is frozen, is released, or taken back (see [`super`]).
 
-use super::{Daemon, context::Timer, objection::STOPPED, task_request::Waiting};
-use crate::{Output, Time, Written, placement};
+use super::outgoing::{Leaving, Stage};
+use crate::{
+    Output, Written,
+    daemon::{Daemon, context::Timer, objection::STOPPED, task_request::Waiting},
+    placement,
+};
 use vm_wire::{
     Frame, HostId, Tid,
     agreed::Change,
-    checkpoint::Part,
     interrupt::Folders,
     limits,
     peer::{
@@ -15,122 +18,9 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// A task of this host that is on its way to another, or into the store (`suspended`).
-#[derive(Debug)]
-pub(super) struct Leaving {
-    pub to: HostId,
-    pub incarnation: u32,
-    pub way: MoveWay,
-    /// Of the offer.
-    pub number: u64,
-    /// The way of the image of a task that is suspended: what the target knows it by.
-    pub ticket: Option<u64>,
-    /// Of a task that is to be suspended: what its image is called in the store, and that, once it is
-    /// whole.
-    pub name: Option<String>,
-    pub image: Option<Part>,
-    /// Whose wish it is: a daemon, and its number for it.
-    pub asker: (HostId, u64),
-    pub stage: Stage,
-    /// When each stage began, as far as they have.
-    pub begun: Time,
-    pub prepared: Time,
-    pub copied: Time,
-    pub saved: Time,
-    /// When the task had come to a call of the library, if it stops in these alone.
-    pub held: Option<Time>,
-    /// When all of the image was sent, if that was seen.
-    pub sent: Option<Time>,
-    pub loaded: Option<Time>,
-    pub released: Time,
-    /// What was sent while the task ran: bytes and rounds.
-    pub rounds: (u64, u32),
-    pub written: Written,
-    /// It was released before its request was answered: the answer is to follow it.
-    pub unanswered: bool,
-    /// It was released, and then proposed that it stays.
-    pub doubted: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The target was asked.
-    Offered,
-    /// The task was told to write its image; it runs. Left at once where there is no pre-copy.
-    Copying,
-    /// The task was told to stop and to write the rest.
-    Saving,
-    /// The image is written; the target is to say that it has it.
-    Loading,
-    /// The target may propose.
-    Released,
-}
-
-impl Leaving {
-    /// It begins, and the target is asked.
-    pub fn new(
-        now: Time,
-        (to, incarnation): (HostId, u32),
-        way: MoveWay,
-        number: u64,
-        asker: (HostId, u64),
-    ) -> Self {
-        Leaving {
-            to,
-            incarnation,
-            way,
-            number,
-            ticket: None,
-            name: None,
-            image: None,
-            asker,
-            stage: Stage::Offered,
-            begun: now,
-            prepared: now,
-            copied: now,
-            saved: now,
-            held: None,
-            sent: None,
-            loaded: None,
-            released: now,
-            rounds: (0, 0),
-            written: Written::default(),
-            unanswered: false,
-            doubted: false,
-        }
-    }
-
-    /// How it went, now that the log says that it is over: from here to there.
-    pub fn report(self, now: Time, (from, to): (HostId, HostId), sent_again: u64) -> MoveReport {
-        let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
-        let loaded = self.loaded.unwrap_or(self.saved).max(self.saved);
-        // Whoever has all of it may be quicker to say so than the end of the sender is seen.
-        let sent = self.sent.unwrap_or(loaded).clamp(self.saved, loaded);
-        let stopped = span(self.copied, self.saved);
-        let save_us = (self.written.time.as_micros() as u64).min(stopped);
-        MoveReport {
-            from,
-            to,
-            bytes: self.written.bytes,
-            copied: self.rounds.0,
-            rounds: self.rounds.1,
-            total_us: span(self.begun, now),
-            prepare_us: span(self.begun, self.prepared),
-            copy_us: span(self.prepared, self.copied),
-            interrupt_us: stopped - save_us,
-            save_us,
-            transfer_us: span(self.saved, sent),
-            restore_us: span(sent, loaded),
-            drain_us: span(loaded, self.released),
-            commit_us: span(self.released, now),
-            sent_again,
-        }
-    }
-}
-
 impl Daemon {
     /// Has a task of this host offered to another, if nothing speaks against it.
-    pub(super) fn begin_move(
+    pub(in crate::daemon) fn begin_move(
         &mut self,
         asker: (HostId, u64),
         tid: Tid,
@@ -196,7 +86,7 @@ impl Daemon {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
         }
-        self.leaving.insert(tid, moving);
+        self.migration.leaving.insert(tid, moving);
         self.consoles.begin_delivery(tid);
         self.cx
             .set_timer(now + limits::MOVE_OFFER_TIME, Timer::Move(tid, incarnation));
@@ -207,9 +97,9 @@ impl Daemon {
         Ok(())
     }
 
-    pub(super) fn on_move_ready(&mut self, from: HostId, ready: MoveReady) {
+    pub(in crate::daemon) fn on_move_ready(&mut self, from: HostId, ready: MoveReady) {
         let (now, tid) = (self.cx.now, ready.tid);
-        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+        let Some(moving) = self.migration.leaving.get_mut(&tid).filter(|moving| {
             (moving.to, moving.number, moving.stage) == (from, ready.number, Stage::Offered)
         }) else {
             return;
@@ -252,8 +142,8 @@ impl Daemon {
     }
 
     /// What is left of the task's memory is to be written while it stands.
-    pub(super) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32) {
-        let Some(moving) = self.leaving.get_mut(&tid) else {
+    pub(in crate::daemon) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32) {
+        let Some(moving) = self.migration.leaving.get_mut(&tid) else {
             return;
         };
         if moving.stage != Stage::Copying {
@@ -274,9 +164,9 @@ impl Daemon {
 
     /// A task that is to be stopped has come to a call of the library, and is about to save itself;
     /// whether it is one of these.
-    pub(super) fn on_held_to_move(&mut self, tid: Tid) -> bool {
+    pub(in crate::daemon) fn on_held_to_move(&mut self, tid: Tid) -> bool {
         let now = self.cx.now;
-        let moving = self.leaving.get_mut(&tid);
+        let moving = self.migration.leaving.get_mut(&tid);
         let moving = moving.filter(|moving| moving.stage == Stage::Saving);
         let is_leaving = moving.map(|moving| moving.held = Some(now)).is_some();
         if is_leaving {
@@ -286,7 +176,7 @@ impl Daemon {
     }
 
     /// A task stands, or is about to: what is for it waits.
-    pub(super) fn hold_back(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn hold_back(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
@@ -294,12 +184,12 @@ impl Daemon {
     }
 
     /// The task has stopped and written its image, or says why it cannot: then it runs on.
-    pub(super) fn on_frozen(&mut self, tid: Tid, result: Result<Written, Failed>) {
+    pub(in crate::daemon) fn on_frozen(&mut self, tid: Tid, result: Result<Written, Failed>) {
         let now = self.cx.now;
         if self.is_saving(tid) {
             return self.on_part_written(tid, result);
         }
-        let Some(moving) = self.leaving.get_mut(&tid) else {
+        let Some(moving) = self.migration.leaving.get_mut(&tid) else {
             return;
         };
         match (result, moving.stage) {
@@ -326,23 +216,28 @@ impl Daemon {
 
     /// The process of a task was stopped by a signal, or goes on. One that is stopped does not write
     /// its image.
-    pub(super) fn on_stopped(&mut self, tid: Tid, stopped: bool) {
+    pub(in crate::daemon) fn on_stopped(&mut self, tid: Tid, stopped: bool) {
         self.consoles.on_stopped(&mut self.cx, tid, stopped);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
         task.stopped = stopped;
         let writes = |moving: &Leaving| matches!(moving.stage, Stage::Copying | Stage::Saving);
-        if stopped && (self.is_saving(tid) || self.leaving.get(&tid).is_some_and(writes)) {
+        if stopped && (self.is_saving(tid) || self.migration.leaving.get(&tid).is_some_and(writes))
+        {
             let failed = Failed::new(FailKind::Refused, STOPPED);
             self.on_frozen(tid, Err(failed));
         }
     }
 
     /// What whoever asked is told when a task is taken back.
-    pub(super) fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
+    pub(in crate::daemon) fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
         let shown = tid.show(self.cx.machine);
-        let suspends = self.leaving.get(&tid).map(|moving| moving.way.suspended);
+        let suspends = self
+            .migration
+            .leaving
+            .get(&tid)
+            .map(|moving| moving.way.suspended);
         let (verb, stays) = match (self.is_suspended(tid), suspends) {
             (false, Some(true)) => ("suspended", "runs"),
             (false, _) => ("moved", "runs"),
@@ -357,9 +252,9 @@ impl Daemon {
         Failed::new(kind, text)
     }
 
-    pub(super) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded) {
+    pub(in crate::daemon) fn on_move_loaded(&mut self, from: HostId, loaded: MoveLoaded) {
         let (now, tid) = (self.cx.now, loaded.tid);
-        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+        let Some(moving) = self.migration.leaving.get_mut(&tid).filter(|moving| {
             (moving.to, moving.incarnation) == (from, loaded.incarnation)
                 && matches!(
                     moving.stage,
@@ -384,20 +279,21 @@ impl Daemon {
     }
 
     /// Whether the log decides where the task goes on.
-    pub(super) fn is_released(&self, tid: Tid) -> bool {
-        let moving = self.leaving.get(&tid);
+    pub(in crate::daemon) fn is_released(&self, tid: Tid) -> bool {
+        let moving = self.migration.leaving.get(&tid);
         moving.is_some_and(|moving| moving.stage == Stage::Released)
     }
 
     /// At the source: the right to resume the task goes to the log, once its image is whole and
     /// its request answered. Only a request that changes nothing may go on there, as a new one. A task
     /// whose process has ended meanwhile has ended: it is not released.
-    pub(super) fn release_task(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn release_task(&mut self, tid: Tid) {
         if self.suspends(tid) {
             return self.release_to_store(tid);
         }
         let watches = self.watches_of(tid);
-        let (Some(moving), Some(task)) = (self.leaving.get(&tid), self.tasks.get(&tid)) else {
+        let (Some(moving), Some(task)) = (self.migration.leaving.get(&tid), self.tasks.get(&tid))
+        else {
             return;
         };
         let (asks_again, awaits) = match task.waiting {
@@ -415,7 +311,9 @@ impl Daemon {
         if !consoles.is_delivered(cx, tid, task, (moving.to, moving.number)) {
             return;
         }
-        let (Some(moving), Some(task)) = (self.leaving.get_mut(&tid), self.tasks.get(&tid)) else {
+        let (Some(moving), Some(task)) =
+            (self.migration.leaving.get_mut(&tid), self.tasks.get(&tid))
+        else {
             return;
         };
         (moving.stage, moving.released) = (Stage::Released, self.cx.now);
@@ -430,7 +328,7 @@ impl Daemon {
             awaits,
             told: task.told,
             untaken: task.untaken.iter().map(Frame::to_body).collect(),
-            hosts: self.known.iter().copied().collect(),
+            hosts: self.watching.known.iter().copied().collect(),
             portable: task.stops.is_portable(),
             suspended: task.image.clone().filter(|_| moving.way.suspended),
             work_dir: None,
@@ -455,8 +353,8 @@ impl Daemon {
     }
 
     /// Before the release: the task runs on here.
-    pub(super) fn take_back(&mut self, tid: Tid, failed: Failed) {
-        if let Some(moving) = self.leaving.get(&tid) {
+    pub(in crate::daemon) fn take_back(&mut self, tid: Tid, failed: Failed) {
+        if let Some(moving) = self.migration.leaving.get(&tid) {
             let (to, incarnation) = (moving.to, moving.incarnation);
             let abort = MoveAbort { tid, incarnation };
             self.send_abort(to, abort);
@@ -465,8 +363,8 @@ impl Daemon {
     }
 
     /// Likewise, if the target need not be told.
-    pub(super) fn call_off(&mut self, tid: Tid, failed: Failed) {
-        let moving = self.leaving.get(&tid);
+    pub(in crate::daemon) fn call_off(&mut self, tid: Tid, failed: Failed) {
+        let moving = self.migration.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.stage == Stage::Saving) {
             // A task that did not stop at once may have come to where it does by now.
             self.hold_back(tid);
@@ -475,7 +373,7 @@ impl Daemon {
         self.give_up_move(tid, failed);
     }
 
-    pub(super) fn send_abort(&mut self, to: HostId, abort: MoveAbort) {
+    pub(in crate::daemon) fn send_abort(&mut self, to: HostId, abort: MoveAbort) {
         match to == self.cx.me {
             true => self.on_move_abort(to, &abort),
             false => drop(self.cx.send_order(to, &Order::MoveAbort(abort))),
@@ -484,12 +382,12 @@ impl Daemon {
 
     /// The task goes on here, under whatever incarnation; its image is of no use. One that is suspended
     /// stays so.
-    pub(super) fn thaw(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn thaw(&mut self, tid: Tid) {
         self.go_on(tid, false);
     }
 
     /// The task goes on here. A copy of it may still be writing its image.
-    pub(super) fn go_on(&mut self, tid: Tid, writes: bool) {
+    pub(in crate::daemon) fn go_on(&mut self, tid: Tid, writes: bool) {
         let task = self.tasks.get_mut(&tid);
         let Some(task) = task.filter(|task| task.image.is_none()) else {
             return;
@@ -499,7 +397,7 @@ impl Daemon {
         }
         let connected = task.connected && !task.leaving;
         let generation = self.cx.agreement.state().epochs(task.app).generation;
-        let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
+        let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
         self.cx.routes.set_connected(tid, connected);
         self.cx.emit(Output::Resume {
             tid,
@@ -510,8 +408,8 @@ impl Daemon {
         self.send_on(tid, waited, missed);
     }
 
-    pub(super) fn give_up_move(&mut self, tid: Tid, failed: Failed) {
-        if let Some(moving) = self.leaving.remove(&tid) {
+    pub(in crate::daemon) fn give_up_move(&mut self, tid: Tid, failed: Failed) {
+        if let Some(moving) = self.migration.leaving.remove(&tid) {
             if moving.stage == Stage::Copying {
                 self.cx.emit(Output::CancelCopy(tid));
             }
@@ -521,7 +419,7 @@ impl Daemon {
     }
 
     /// A move from here has ended: who asked for it is told, and the log of this host.
-    pub(super) fn tell_move_end(
+    pub(in crate::daemon) fn tell_move_end(
         &mut self,
         asker: (HostId, u64),
         tid: Tid,
@@ -545,8 +443,8 @@ impl Daemon {
     }
 
     /// A stage takes too long.
-    pub(super) fn on_move_due(&mut self, tid: Tid, incarnation: u32) {
-        let Some(moving) = self.leaving.get_mut(&tid) else {
+    pub(in crate::daemon) fn on_move_due(&mut self, tid: Tid, incarnation: u32) {
+        let Some(moving) = self.migration.leaving.get_mut(&tid) else {
             return;
         };
         if moving.incarnation != incarnation {
@@ -612,9 +510,13 @@ impl Daemon {
     }
 
     /// There is no link to the target of moves, perhaps for long: they are looked at in time.
-    pub(super) fn await_link(&mut self, host: HostId) {
+    pub(in crate::daemon) fn await_link(&mut self, host: HostId) {
         let due = self.cx.now + limits::MOVE_NO_LINK;
-        let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
+        let there = self
+            .migration
+            .leaving
+            .iter()
+            .filter(|(_, moving)| moving.to == host);
         let there: Vec<Timer> = there
             .map(|(tid, moving)| Timer::Move(*tid, moving.incarnation))
             .collect();

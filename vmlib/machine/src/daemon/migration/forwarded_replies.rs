@@ -9,7 +9,7 @@
 //! earlier life of the application is dropped: what went back asks anew, perhaps something else by the
 //! same number.
 
-use super::{Daemon, task_request::Waiting};
+use crate::daemon::{Daemon, task_request::Waiting};
 use vm_wire::{
     Frame, HostId, Message, Tid,
     console::Answer,
@@ -19,7 +19,7 @@ use vm_wire::{
 
 impl Daemon {
     /// Answers a task that asked here, wherever it is now.
-    pub(super) fn answer_far_task(
+    pub(in crate::daemon) fn answer_far_task(
         &mut self,
         tid: Tid,
         generation: u32,
@@ -53,7 +53,7 @@ impl Daemon {
     }
 
     /// The task has moved: its answer goes after it.
-    pub(super) fn send_answer_after(&mut self, tid: Tid, request: u64, answer: &Frame) {
+    pub(in crate::daemon) fn send_answer_after(&mut self, tid: Tid, request: u64, answer: &Frame) {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
             return;
         };
@@ -66,18 +66,18 @@ impl Daemon {
             answer: answer.to_body(),
         };
         if host == self.cx.me {
-            self.early_answers.insert(tid, answer);
+            self.migration.early_answers.insert(tid, answer);
         } else {
             self.cx.send_order(host, &Order::TaskAnswer(answer));
         }
     }
 
     /// An answer has come for a task that is here, was here, or will be.
-    pub(super) fn on_task_answer(&mut self, answer: TaskAnswer) {
+    pub(in crate::daemon) fn on_task_answer(&mut self, answer: TaskAnswer) {
         let tid = answer.tid;
         let known = self.cx.agreement.state().task(tid);
         if known.is_none_or(|task| task.incarnation < answer.incarnation) {
-            self.early_answers.insert(tid, answer);
+            self.migration.early_answers.insert(tid, answer);
             return;
         }
         if let Some(frame) = Frame::of_body(&answer.answer) {
@@ -86,14 +86,14 @@ impl Daemon {
     }
 
     /// The log has come to know where a task is.
-    pub(super) fn review_answer(&mut self, tid: Tid) {
-        if let Some(answer) = self.early_answers.remove(&tid) {
+    pub(in crate::daemon) fn review_answer(&mut self, tid: Tid) {
+        if let Some(answer) = self.migration.early_answers.remove(&tid) {
             self.on_task_answer(answer);
         }
     }
 
     /// The daemon of `host` will not answer that task any more: what it asks again is carried out.
-    pub(super) fn ask_anew(&mut self, tid: Tid, host: HostId) {
+    pub(in crate::daemon) fn ask_anew(&mut self, tid: Tid, host: HostId) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && task.waiting == Some(Waiting::Elsewhere(host))
         {

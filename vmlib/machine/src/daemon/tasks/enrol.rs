@@ -4,8 +4,12 @@
 //! starts itself inherits the token, but is refused. A process from a shell has none and becomes a
 //! master: its birth goes through the log like any other.
 
-use super::{Daemon, local_task::LocalTask, spawn::Enrolling};
-use crate::{ConnId, Output, placement};
+use super::spawning::Enrolling;
+use crate::{
+    ConnId, Output,
+    daemon::{Daemon, local_task::LocalTask},
+    placement,
+};
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
     Frame, Header, HostId, Message, Op, Tid,
@@ -17,14 +21,14 @@ use vm_wire::{
 
 impl Daemon {
     /// How many more tasks may be born here.
-    pub(super) fn room(&self) -> u64 {
-        let ordered = self.ordered.values().map(|ordered| ordered.left());
-        let underway = ordered.sum::<u64>() + self.enrolling.len() as u64;
+    pub(in crate::daemon) fn room(&self) -> u64 {
+        let ordered = self.births.ordered.values().map(|ordered| ordered.left());
+        let underway = ordered.sum::<u64>() + self.births.enrolling.len() as u64;
         let alive = self.cx.agreement.state().task_count(self.cx.me) as u64;
         u64::from(self.cx.config.facts.tasks_max).saturating_sub(alive + underway)
     }
 
-    pub(super) fn on_enrol(&mut self, conn: ConnId, pid: u32, enrol: Enrol) {
+    pub(in crate::daemon) fn on_enrol(&mut self, conn: ConnId, pid: u32, enrol: Enrol) {
         if let Err(failed) = self.enrol(conn, pid, enrol) {
             self.cx.emit(Output::Reject(conn, failed.frame()));
         }
@@ -35,7 +39,7 @@ impl Daemon {
             return Err(Failed::new(FailKind::Version, error.to_string()));
         }
         if let Some(token) = enrol.token {
-            let Some(tid) = self.tokens.remove(&token) else {
+            let Some(tid) = self.births.tokens.remove(&token) else {
                 let text = "this process is not the task that it claims to be: the token in \
                             VM_TOKEN was used before, or its task has ended";
                 return Err(Failed::new(FailKind::Refused, text));
@@ -63,7 +67,7 @@ impl Daemon {
             pid,
             offer: enrol.offer,
         };
-        self.enrolling.insert(request, enrolling);
+        self.births.enrolling.insert(request, enrolling);
         self.cx.agreement.propose(Change::Spawn(SpawnRecord {
             asker: self.cx.tid,
             request,
@@ -81,9 +85,9 @@ impl Daemon {
     }
 
     /// The log bore the master that a process from a shell wants to be.
-    pub(super) fn on_enrolled(&mut self, record: &SpawnRecord) {
+    pub(in crate::daemon) fn on_enrolled(&mut self, record: &SpawnRecord) {
         let tid = Tid::new(self.cx.machine, self.cx.me, record.first);
-        let Some(enrolling) = self.enrolling.remove(&record.request) else {
+        let Some(enrolling) = self.births.enrolling.remove(&record.request) else {
             return;
         };
         self.tasks
@@ -99,8 +103,8 @@ impl Daemon {
     }
 
     /// The log did not.
-    pub(super) fn on_not_enrolled(&mut self, request: u64, why: &str) {
-        let enrolling = self.enrolling.remove(&request);
+    pub(in crate::daemon) fn on_not_enrolled(&mut self, request: u64, why: &str) {
+        let enrolling = self.births.enrolling.remove(&request);
         if let Some(conn) = enrolling.and_then(|enrolling| enrolling.conn) {
             let text = format!("this process cannot become a task: {why}");
             let failed = Failed::new(FailKind::Refused, text);
@@ -134,7 +138,7 @@ impl Daemon {
             window_bytes: self.cx.config.window_bytes,
             inbox_bytes: self.cx.config.inbox_bytes,
         };
-        let (waited, missed) = local.absent.leave(&mut self.absent_bytes);
+        let (waited, missed) = local.absent.leave(&mut self.routing.absent_bytes);
         self.cx.routes.set_connected(tid, true);
         let frame = welcome.frame().between(self.cx.tid, tid);
         let coordinator = match welcome.app == tid {
@@ -155,7 +159,12 @@ impl Daemon {
     }
 
     /// What waited for a task goes its way; those whose frames found no room send them again.
-    pub(super) fn send_on(&mut self, tid: Tid, waited: VecDeque<Frame>, missed: BTreeSet<Tid>) {
+    pub(in crate::daemon) fn send_on(
+        &mut self,
+        tid: Tid,
+        waited: VecDeque<Frame>,
+        missed: BTreeSet<Tid>,
+    ) {
         for frame in waited {
             self.forward(frame, false);
         }
@@ -165,7 +174,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_task_gone(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn on_task_gone(&mut self, tid: Tid) {
         // One that is suspended has none: that was of the process of before.
         let task = self.tasks.get_mut(&tid);
         if let Some(task) = task.filter(|task| task.image.is_none()) {
@@ -175,7 +184,7 @@ impl Daemon {
     }
 
     /// A task broke the protocol: its connection is closed; that ends it.
-    pub(super) fn close_task(&mut self, tid: Tid, why: &str) {
+    pub(in crate::daemon) fn close_task(&mut self, tid: Tid, why: &str) {
         self.cx.counters.refused_local += 1;
         self.on_task_gone(tid);
         self.cx.emit(Output::Note(format!(
@@ -186,7 +195,7 @@ impl Daemon {
 }
 
 /// The last part of a program's path, as long as a name may be.
-pub(super) fn program_name(path: &str) -> String {
+pub(in crate::daemon) fn program_name(path: &str) -> String {
     let name = path
         .rsplit('/')
         .find(|part| !part.is_empty())

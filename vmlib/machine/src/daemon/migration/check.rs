@@ -1,13 +1,15 @@
 //! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
 //! would refuse the move, so that both say the same.
 
-use super::{
-    Daemon,
-    local_task::LocalTask,
-    objection::{CUT, Objection, STOPPED},
-    requester::MoveAsker,
+use crate::{
+    Time,
+    daemon::{
+        Daemon,
+        local_task::LocalTask,
+        objection::{CUT, Objection, STOPPED},
+        requester::MoveAsker,
+    },
 };
-use crate::Time;
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
@@ -19,7 +21,11 @@ use vm_wire::{
 
 impl Daemon {
     /// Somebody here wants to know whether a task can be moved.
-    pub(super) fn ask_check(&mut self, asker: MoveAsker, tid: Tid) -> Result<(), Failed> {
+    pub(in crate::daemon) fn ask_check(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+    ) -> Result<(), Failed> {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
             return Err(self.cx.no_such_task(tid));
         };
@@ -34,7 +40,7 @@ impl Daemon {
         Ok(())
     }
 
-    pub(super) fn on_check_ask(&mut self, from: HostId, ask: &CheckAsk) {
+    pub(in crate::daemon) fn on_check_ask(&mut self, from: HostId, ask: &CheckAsk) {
         let end = CheckEnd {
             request: ask.request,
             result: self.reasons_against(ask.tid),
@@ -46,7 +52,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_check_end(&mut self, end: CheckEnd) {
+    pub(in crate::daemon) fn on_check_end(&mut self, end: CheckEnd) {
         let answer = end.result.map_or_else(Answer::Failed, Answer::Check);
         self.answer_asked(end.request, &answer);
     }
@@ -73,8 +79,8 @@ impl Daemon {
     }
 
     /// What speaks against moving a task of this host, wherever to. What does not pass comes first.
-    pub(super) fn objections(&self, tid: Tid) -> Vec<Objection> {
-        let busy = self.leaving.contains_key(&tid);
+    pub(in crate::daemon) fn objections(&self, tid: Tid) -> Vec<Objection> {
+        let busy = self.migration.leaving.contains_key(&tid);
         if self.is_suspended(tid) {
             let text = "it is being resumed, or handed on, already; try again";
             return Vec::from_iter(busy.then(|| Objection::lasting(text)));

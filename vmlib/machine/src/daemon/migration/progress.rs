@@ -4,7 +4,8 @@
 //! for, about once a second. That daemon keeps the last word of each, beside the phase that the
 //! coordinator has told, until the move is over.
 
-use super::{Daemon, leaving::Stage};
+use super::{outgoing::Stage, requests::Driven};
+use crate::daemon::Daemon;
 use vm_wire::{
     Tid,
     console::MoveRow,
@@ -13,8 +14,8 @@ use vm_wire::{
 
 impl Daemon {
     /// At the source: so much of an image was sent.
-    pub(super) fn on_sent(&mut self, tid: Tid, sent: Sent) {
-        let Some(moving) = self.leaving.get(&tid) else {
+    pub(in crate::daemon) fn on_sent(&mut self, tid: Tid, sent: Sent) {
+        let Some(moving) = self.migration.leaving.get(&tid) else {
             return;
         };
         let (host, request) = moving.asker;
@@ -30,9 +31,9 @@ impl Daemon {
 
     /// At the source: its sender has ended. What ends before the image was written has failed, of
     /// which others tell.
-    pub(super) fn on_sent_all(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn on_sent_all(&mut self, tid: Tid) {
         let now = self.cx.now;
-        if let Some(moving) = self.leaving.get_mut(&tid)
+        if let Some(moving) = self.migration.leaving.get_mut(&tid)
             && matches!(moving.stage, Stage::Saving | Stage::Loading)
         {
             moving.sent.get_or_insert(now);
@@ -40,8 +41,8 @@ impl Daemon {
     }
 
     /// Where the move was asked for.
-    pub(super) fn on_move_sent(&mut self, told: &MoveSent) {
-        let asked = self.asked_moves.get_mut(&told.request);
+    pub(in crate::daemon) fn on_move_sent(&mut self, told: &MoveSent) {
+        let asked = self.migration.requests.get_mut(&told.request);
         if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut())
             && driven.ask.tid == told.tid
         {
@@ -50,10 +51,10 @@ impl Daemon {
     }
 
     /// The moves that were asked for here.
-    pub(super) fn move_rows(&self) -> Vec<MoveRow> {
-        let driven = self.asked_moves.values();
+    pub(in crate::daemon) fn move_rows(&self) -> Vec<MoveRow> {
+        let driven = self.migration.requests.values();
         let driven = driven.filter_map(|asked| asked.driven.as_ref());
-        let row = |driven: &super::asked::Driven| MoveRow {
+        let row = |driven: &Driven| MoveRow {
             tid: driven.ask.tid,
             from: self.cx.host_name(driven.ask.from),
             to: self.cx.host_name(driven.ask.to),

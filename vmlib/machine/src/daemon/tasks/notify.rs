@@ -8,8 +8,11 @@
 //! A library whose program waits for messages of one task asks likewise ([`Await`]): its receives from
 //! that task fail, once all of its messages were received. The program is not told.
 
-use super::{Daemon, context::Timer, task_request::Reply};
-use crate::{HostPhase, Output};
+use super::watching::LastAsked;
+use crate::{
+    HostPhase, Output,
+    daemon::{Daemon, context::Timer, task_request::Reply},
+};
 use std::collections::BTreeSet;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
@@ -23,18 +26,9 @@ use vm_wire::{
 /// forgotten.
 const UNTAKEN_MAX: usize = 2 * limits::WATCHES_MAX;
 
-/// A last number that was asked for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LastAsked {
-    host: HostId,
-    status: ExitStatus,
-    /// See [`Ended::watched`].
-    watched: bool,
-}
-
 impl Daemon {
     /// Begins or ends a watch. Of a task that has ended the watcher is told after the answer.
-    pub(super) fn watch(&mut self, tid: Tid, watch: &Watch, request: u64) -> Reply {
+    pub(in crate::daemon) fn watch(&mut self, tid: Tid, watch: &Watch, request: u64) -> Reply {
         if !watch.on {
             if let Some(task) = self.tasks.get_mut(&tid) {
                 task.watches.remove(&watch.what);
@@ -68,12 +62,16 @@ impl Daemon {
             return Reply::failed(FailKind::Limit, text);
         }
         task.watches.insert(watch.what);
-        self.watchers.entry(watch.what).or_default().insert(tid);
+        self.watching
+            .watchers
+            .entry(watch.what)
+            .or_default()
+            .insert(tid);
         Reply::done()
     }
 
     /// A task waits for messages of `about`.
-    pub(super) fn on_await(&mut self, tid: Tid, about: Tid) {
+    pub(in crate::daemon) fn on_await(&mut self, tid: Tid, about: Tid) {
         // Its library says it again when it goes on, to whoever owns it then.
         if self.is_released(tid) || !self.tasks.get(&tid).is_some_and(|task| task.connected) {
             return;
@@ -109,11 +107,11 @@ impl Daemon {
             task.watches.remove(&other);
             self.unwatch(tid, other);
         }
-        self.watchers.entry(what).or_default().insert(tid);
+        self.watching.watchers.entry(what).or_default().insert(tid);
     }
 
     /// The log had time to come to know the task.
-    pub(super) fn on_awaited_due(&mut self, tid: Tid, about: Tid) {
+    pub(in crate::daemon) fn on_awaited_due(&mut self, tid: Tid, about: Tid) {
         let what = Watched::Source(about);
         let task = self.tasks.get_mut(&tid);
         if self.cx.agreement.state().task(about).is_none()
@@ -131,16 +129,16 @@ impl Daemon {
     }
 
     fn unwatch(&mut self, tid: Tid, what: Watched) {
-        if let Some(watchers) = self.watchers.get_mut(&what) {
+        if let Some(watchers) = self.watching.watchers.get_mut(&what) {
             watchers.remove(&tid);
             if watchers.is_empty() {
-                self.watchers.remove(&what);
+                self.watching.watchers.remove(&what);
             }
         }
     }
 
     /// A local task ended: it watches no more.
-    pub(super) fn forget_watches(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn forget_watches(&mut self, tid: Tid) {
         let watches = self
             .tasks
             .get_mut(&tid)
@@ -148,12 +146,15 @@ impl Daemon {
         for what in watches.unwrap_or_default() {
             self.unwatch(tid, what);
         }
-        self.asked_last.retain(|(_, watcher), _| *watcher != tid);
+        self.watching
+            .asked_last
+            .retain(|(_, watcher), _| *watcher != tid);
     }
 
-    pub(super) fn notify_ended(&mut self, tid: Tid, host: HostId, status: ExitStatus) {
+    pub(in crate::daemon) fn notify_ended(&mut self, tid: Tid, host: HostId, status: ExitStatus) {
         let what = [Watched::Task(tid), Watched::Source(tid)];
-        let [watching, awaiting] = what.map(|what| self.watchers.remove(&what).unwrap_or_default());
+        let [watching, awaiting] =
+            what.map(|what| self.watching.watchers.remove(&what).unwrap_or_default());
         let state = self.cx.agreement.state();
         let app = |tid| state.task(tid).map(|task| task.app);
         // Those that go back with it, or stop, are not to fail for it before they end.
@@ -200,7 +201,11 @@ impl Daemon {
                 status,
                 watched,
             };
-            let of_it = self.asked_last.entry((tid, watcher)).or_insert(asked);
+            let of_it = self
+                .watching
+                .asked_last
+                .entry((tid, watcher))
+                .or_insert(asked);
             of_it.watched |= watched;
         } else {
             let last = last.filter(|_| status.in_order());
@@ -245,7 +250,7 @@ impl Daemon {
     }
 
     /// A task has taken what it was told, up to that number.
-    pub(super) fn on_told(&mut self, tid: Tid, taken: u64) {
+    pub(in crate::daemon) fn on_told(&mut self, tid: Tid, taken: u64) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             while task
                 .untaken
@@ -257,7 +262,7 @@ impl Daemon {
 
     /// A task goes on, here or as one that arrived: what it may not have been told is told again,
     /// and what it watches and the log says has come about meanwhile.
-    pub(super) fn tell_again(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn tell_again(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
@@ -292,7 +297,7 @@ impl Daemon {
     }
 
     /// Whether what that host kept of tasks that ended died with it.
-    pub(super) fn died(&self, host: HostId) -> bool {
+    pub(in crate::daemon) fn died(&self, host: HostId) -> bool {
         let host = self.cx.agreement.state().host(host);
         host.is_none_or(|host| host.phase == HostPhase::Dead)
     }
@@ -312,8 +317,8 @@ impl Daemon {
     }
 
     /// What a task watches, and what it was not told yet because the last number is awaited.
-    pub(super) fn watches_of(&self, tid: Tid) -> Vec<Watched> {
-        let awaited = self.asked_last.iter();
+    pub(in crate::daemon) fn watches_of(&self, tid: Tid) -> Vec<Watched> {
+        let awaited = self.watching.asked_last.iter();
         let awaited = awaited.filter(|((_, watcher), _)| *watcher == tid);
         let awaited = awaited.map(|((ended, _), asked)| match asked.watched {
             true => Watched::Task(*ended),
@@ -327,11 +332,14 @@ impl Daemon {
     }
 
     /// A task arrived that knows of these hosts.
-    pub(super) fn tell_hosts_since(&mut self, tid: Tid, hosts: &[HostId]) {
+    pub(in crate::daemon) fn tell_hosts_since(&mut self, tid: Tid, hosts: &[HostId]) {
         let before: BTreeSet<HostId> = hosts.iter().copied().collect();
-        let changed: Vec<HostId> = before.symmetric_difference(&self.known).copied().collect();
+        let changed: Vec<HostId> = before
+            .symmetric_difference(&self.watching.known)
+            .copied()
+            .collect();
         for host in changed {
-            let added = self.known.contains(&host);
+            let added = self.watching.known.contains(&host);
             if !added {
                 self.tell_kept_by(tid, host);
             }
@@ -339,7 +347,7 @@ impl Daemon {
                 true => Watched::HostAdded,
                 false => Watched::HostDeleted,
             };
-            let watches = |task: &super::LocalTask| task.watches.contains(&what);
+            let watches = |task: &crate::daemon::LocalTask| task.watches.contains(&what);
             if self.tasks.get(&tid).is_some_and(watches) {
                 let name = self.cx.host_name(host);
                 self.tell_task(tid, HostEvent { host, name, added }.frame());
@@ -349,7 +357,7 @@ impl Daemon {
 
     /// Another daemon wants to know the last number of a task that ended here. It was in the
     /// keeper before the end was in the log.
-    pub(super) fn on_last_ask(&mut self, host: HostId, ask: &LastAsk) {
+    pub(in crate::daemon) fn on_last_ask(&mut self, host: HostId, ask: &LastAsk) {
         let last = Last {
             ended: ask.ended,
             watcher: ask.watcher,
@@ -358,8 +366,8 @@ impl Daemon {
         self.cx.send_order(host, &Order::Last(last));
     }
 
-    pub(super) fn on_last(&mut self, last: &Last) {
-        if let Some(asked) = self.asked_last.remove(&(last.ended, last.watcher)) {
+    pub(in crate::daemon) fn on_last(&mut self, last: &Last) {
+        if let Some(asked) = self.watching.asked_last.remove(&(last.ended, last.watcher)) {
             let kept = (last.last, asked.host);
             let how = (asked.status, asked.watched);
             self.send_ended(last.watcher, last.ended, how, kept);
@@ -368,9 +376,9 @@ impl Daemon {
 
     /// A host that was asked for last numbers will not answer. If it left in order, what it kept
     /// for tasks here is kept here.
-    pub(super) fn lose_numbers_of(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_numbers_of(&mut self, host: HostId) {
         let lost = |_: &(Tid, Tid), asked: &mut LastAsked| asked.host == host;
-        let lost: Vec<_> = self.asked_last.extract_if(.., lost).collect();
+        let lost: Vec<_> = self.watching.asked_last.extract_if(.., lost).collect();
         for ((tid, watcher), asked) in lost {
             let last = self.cx.keeper.last(tid, watcher);
             let how = (asked.status, asked.watched);
@@ -379,7 +387,7 @@ impl Daemon {
     }
 
     /// A host is gone: who waits for a last chunk that was kept there learns where it is kept now.
-    pub(super) fn notify_kept(&mut self, host: HostId) {
+    pub(in crate::daemon) fn notify_kept(&mut self, host: HostId) {
         let tids: Vec<Tid> = self.tasks.keys().copied().collect();
         for tid in tids {
             self.tell_kept_by(tid, host);
@@ -393,10 +401,10 @@ impl Daemon {
     }
 
     /// A host came, or went.
-    pub(super) fn notify_host(&mut self, host: HostId, added: bool) {
+    pub(in crate::daemon) fn notify_host(&mut self, host: HostId, added: bool) {
         match added {
-            true => self.known.insert(host),
-            false => self.known.remove(&host),
+            true => self.watching.known.insert(host),
+            false => self.watching.known.remove(&host),
         };
         let what = match added {
             true => Watched::HostAdded,
@@ -407,7 +415,12 @@ impl Daemon {
             name: self.cx.host_name(host),
             added,
         };
-        let watchers = self.watchers.get(&what).cloned().unwrap_or_default();
+        let watchers = self
+            .watching
+            .watchers
+            .get(&what)
+            .cloned()
+            .unwrap_or_default();
         for watcher in watchers {
             self.tell_task(watcher, event.frame());
         }

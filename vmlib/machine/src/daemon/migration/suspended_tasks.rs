@@ -6,7 +6,7 @@
 //! hand on   what the daemon knows of it      Relocate there, suspended
 //! ```
 //!
-//! Each of the three is a move (`moves`), with its phases, its release and its doubt: what differs is
+//! Each of the three is a move ([`super`]), with its phases, its release and its doubt: what differs is
 //! where the image goes, or comes from. So a task that is suspended has one owner, like any other: the
 //! daemon of its host, which alone knows where its image is, keeps what the task was told and what is
 //! left of its requests, and holds what comes for it, as for a task that is frozen for a moment. What
@@ -19,14 +19,12 @@
 //!
 //! No checkpoint of its application is made while a task is suspended.
 
-use super::{
-    Daemon,
-    context::Timer,
-    leaving::{Leaving, Stage},
-    requester::MoveAsker,
-    signal_numbers::SIGKILL,
+use super::outgoing::{Leaving, Stage};
+use crate::{
+    Output,
+    daemon::{Daemon, context::Timer, requester::MoveAsker, signal_numbers::SIGKILL},
+    placement,
 };
-use crate::{Output, placement};
 use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
@@ -39,14 +37,14 @@ use vm_wire::{
 
 impl Daemon {
     /// Whether a task of this host is suspended alone.
-    pub(super) fn is_suspended(&self, tid: Tid) -> bool {
+    pub(in crate::daemon) fn is_suspended(&self, tid: Tid) -> bool {
         self.tasks
             .get(&tid)
             .is_some_and(|task| task.image.is_some())
     }
 
     /// No checkpoint is made of an application with a task that is suspended alone.
-    pub(super) fn no_task_suspended(&self, app: Tid) -> Result<(), Failed> {
+    pub(in crate::daemon) fn no_task_suspended(&self, app: Tid) -> Result<(), Failed> {
         match self.cx.agreement.state().suspended_task(app) {
             None => Ok(()),
             Some(tid) => {
@@ -61,7 +59,11 @@ impl Daemon {
     }
 
     /// Somebody here wants a single task suspended.
-    pub(super) fn ask_suspend_task(&mut self, asker: MoveAsker, tid: Tid) -> Result<(), Failed> {
+    pub(in crate::daemon) fn ask_suspend_task(
+        &mut self,
+        asker: MoveAsker,
+        tid: Tid,
+    ) -> Result<(), Failed> {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
             return Err(self.cx.no_such_task(tid));
         };
@@ -82,7 +84,7 @@ impl Daemon {
 
     /// Somebody here wants a single task resumed, on that host or on the best one: where it is, if that
     /// takes tasks; else on another one, if one has room; else where it is nevertheless.
-    pub(super) fn ask_resume_task(
+    pub(in crate::daemon) fn ask_resume_task(
         &mut self,
         asker: MoveAsker,
         tid: Tid,
@@ -108,7 +110,7 @@ impl Daemon {
     }
 
     /// Has a task of this host stopped and written into the store, if nothing speaks against it.
-    pub(super) fn begin_suspension(
+    pub(in crate::daemon) fn begin_suspension(
         &mut self,
         asker: (HostId, u64),
         tid: Tid,
@@ -129,9 +131,9 @@ impl Daemon {
         let generation = self.cx.agreement.state().epochs(app).generation;
         let name = suspended_image(app, tid, generation, incarnation, number);
         moving.name = Some(name.clone());
-        self.leaving.insert(tid, moving);
+        self.migration.leaving.insert(tid, moving);
         self.report_phase(tid);
-        if let Some(moving) = self.leaving.get_mut(&tid) {
+        if let Some(moving) = self.migration.leaving.get_mut(&tid) {
             // Nobody else has to be asked.
             moving.stage = Stage::Saving;
         }
@@ -155,20 +157,20 @@ impl Daemon {
     }
 
     /// Whether a task of this host is on its way into the store.
-    pub(super) fn suspends(&self, tid: Tid) -> bool {
-        let moving = self.leaving.get(&tid);
+    pub(in crate::daemon) fn suspends(&self, tid: Tid) -> bool {
+        let moving = self.migration.leaving.get(&tid);
         moving.is_some_and(|moving| moving.way.suspended) && !self.is_suspended(tid)
     }
 
     /// The image of a task is in the store, or is not.
-    pub(super) fn on_suspended_image(
+    pub(in crate::daemon) fn on_suspended_image(
         &mut self,
         tid: Tid,
         number: u64,
         result: Result<Part, Failed>,
     ) {
         let now = self.cx.now;
-        let Some(moving) = self.leaving.get_mut(&tid).filter(|moving| {
+        let Some(moving) = self.migration.leaving.get_mut(&tid).filter(|moving| {
             let writes = matches!(moving.stage, Stage::Saving | Stage::Loading);
             moving.number == number && writes
         }) else {
@@ -191,10 +193,10 @@ impl Daemon {
 
     /// The log is to say that a task is suspended, once it stands and its image is whole. One whose
     /// process has ended meanwhile has ended.
-    pub(super) fn release_to_store(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn release_to_store(&mut self, tid: Tid) {
         let (now, me) = (self.cx.now, self.cx.me);
         let process = self.tasks.get(&tid).is_some_and(|task| task.process);
-        let Some(moving) = self.leaving.get_mut(&tid) else {
+        let Some(moving) = self.migration.leaving.get_mut(&tid) else {
             return;
         };
         if moving.stage != Stage::Loading || moving.loaded.is_none() || !process {
@@ -215,22 +217,22 @@ impl Daemon {
     }
 
     /// The log did not take it: a checkpoint of the application came first.
-    pub(super) fn on_not_suspended(&mut self, tid: Tid, incarnation: u32) {
-        let moving = self.leaving.get(&tid);
+    pub(in crate::daemon) fn on_not_suspended(&mut self, tid: Tid, incarnation: u32) {
+        let moving = self.migration.leaving.get(&tid);
         let released =
             |moving: &Leaving| (moving.stage, moving.incarnation) == (Stage::Released, incarnation);
         if !moving.is_some_and(released) || !self.suspends(tid) {
             return;
         }
-        let failed = self.cannot_move(tid, FailKind::Refused, super::objection::CUT);
+        let failed = self.cannot_move(tid, FailKind::Refused, crate::daemon::objection::CUT);
         self.thaw(tid);
         self.give_up_move(tid, failed);
         self.save_part(tid);
     }
 
     /// The log says that a task of this host is suspended: its process ends.
-    pub(super) fn settle_suspended(&mut self, tid: Tid, incarnation: u32) {
-        let Some(moving) = self.leaving.remove(&tid) else {
+    pub(in crate::daemon) fn settle_suspended(&mut self, tid: Tid, incarnation: u32) {
+        let Some(moving) = self.migration.leaving.remove(&tid) else {
             return;
         };
         let Some(task) = self.tasks.get_mut(&tid) else {
@@ -255,7 +257,7 @@ impl Daemon {
     }
 
     /// What speaks against resuming a task that is suspended there, or handing it on.
-    pub(super) fn check_suspended_move(
+    pub(in crate::daemon) fn check_suspended_move(
         &self,
         tid: Tid,
         to: HostId,
@@ -272,7 +274,7 @@ impl Daemon {
     }
 
     /// Whether another host could keep a task that is suspended here.
-    pub(super) fn check_hand_on(&self, tid: Tid) -> Result<(), Failed> {
+    pub(in crate::daemon) fn check_hand_on(&self, tid: Tid) -> Result<(), Failed> {
         if !self.cx.has_own_stores() {
             return Ok(());
         }
@@ -287,12 +289,14 @@ impl Daemon {
 
     /// A host is ready for a task that is suspended: its image is sent there, or only what this daemon
     /// knows of it.
-    pub(super) fn bring_image(&mut self, tid: Tid, addr: String, ticket: u64) {
+    pub(in crate::daemon) fn bring_image(&mut self, tid: Tid, addr: String, ticket: u64) {
         let now = self.cx.now;
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
-        let (Some(image), Some(moving)) = (task.image.clone(), self.leaving.get_mut(&tid)) else {
+        let (Some(image), Some(moving)) =
+            (task.image.clone(), self.migration.leaving.get_mut(&tid))
+        else {
             return;
         };
         let app = task.app;
@@ -318,8 +322,8 @@ impl Daemon {
     }
 
     /// The image of a task that is suspended was not sent, or not as a whole.
-    pub(super) fn on_image_not_sent(&mut self, ticket: u64, why: &Failed) {
-        let mut leaving = self.leaving.iter();
+    pub(in crate::daemon) fn on_image_not_sent(&mut self, ticket: u64, why: &Failed) {
+        let mut leaving = self.migration.leaving.iter();
         let of_it = |moving: &Leaving| moving.ticket == Some(ticket) && moving.loaded.is_none();
         let Some(tid) = leaving.find(|(_, it)| of_it(it)).map(|(tid, _)| *tid) else {
             return;
@@ -330,10 +334,10 @@ impl Daemon {
     }
 
     /// The log says that a task that was suspended here goes on here.
-    pub(super) fn settle_resumed(&mut self, tid: Tid, incarnation: u32) {
+    pub(in crate::daemon) fn settle_resumed(&mut self, tid: Tid, incarnation: u32) {
         self.cx.counters.moves.resumed += 1;
         self.drop_image(tid);
-        let arrived = self.arriving.remove(&tid);
+        let arrived = self.migration.arriving.remove(&tid);
         let lost = arrived.is_none_or(|arrived| arrived.lost);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
@@ -342,7 +346,7 @@ impl Daemon {
         let (app, status, exiting) = (task.app, task.status, task.exiting);
         let raw = app == tid && task.console != HostId::NONE;
         let sent_again = task.absent.missed_chunks();
-        let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
+        let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
         self.cx.routes.set_connected(tid, !lost);
         let generation = self.cx.agreement.state().epochs(app).generation;
         self.cx.emit(Output::Begin {
@@ -364,7 +368,7 @@ impl Daemon {
             self.kill(tid);
         }
         self.save_part(tid);
-        if let Some(moving) = self.leaving.remove(&tid) {
+        if let Some(moving) = self.migration.leaving.remove(&tid) {
             let asker = moving.asker;
             let report = moving.report(self.cx.now, (self.cx.me, self.cx.me), sent_again);
             self.tell_move_end(asker, tid, Ok(report));
@@ -372,7 +376,7 @@ impl Daemon {
     }
 
     /// Kills a task of this host, whether it has a process or not.
-    pub(super) fn kill(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn kill(&mut self, tid: Tid) {
         match self.is_suspended(tid) {
             true => self.end_suspended_task(tid),
             false => self.cx.emit(Output::Signal(tid, SIGKILL)),
@@ -387,7 +391,7 @@ impl Daemon {
     }
 
     /// The master of an application ended badly.
-    pub(super) fn end_suspended_of(&mut self, master: Tid) {
+    pub(in crate::daemon) fn end_suspended_of(&mut self, master: Tid) {
         let of_it = self.tasks.iter().filter(|(_, task)| task.app == master);
         let suspended = of_it.filter(|(tid, task)| task.image.is_some() && **tid != master);
         for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
@@ -396,7 +400,7 @@ impl Daemon {
     }
 
     /// This host leaves, or ends with its machine: what is suspended here ends.
-    pub(super) fn end_suspended(&mut self) {
+    pub(in crate::daemon) fn end_suspended(&mut self) {
         let suspended = self.tasks.iter().filter(|(_, task)| task.image.is_some());
         for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             match self.cx.agreement.state().halted() {
@@ -407,7 +411,7 @@ impl Daemon {
     }
 
     /// What was written of a task that was to be suspended and is not is of no use.
-    pub(super) fn drop_unused(&mut self, tid: Tid, moving: &Leaving) {
+    pub(in crate::daemon) fn drop_unused(&mut self, tid: Tid, moving: &Leaving) {
         let app = self.tasks.get(&tid).map(|task| task.app);
         if let (Some(app), Some(name)) = (app, moving.name.clone()) {
             self.cx.emit(Output::DropSuspended { app, name });
@@ -415,7 +419,7 @@ impl Daemon {
     }
 
     /// A task is suspended no more: its image is of no use.
-    pub(super) fn drop_image(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn drop_image(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && let Some(image) = task.image.take()
         {

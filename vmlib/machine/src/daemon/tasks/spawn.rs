@@ -9,10 +9,12 @@
 //! is told.
 
 use super::{
-    Daemon, console::RunAsked, context::Question, local_task::LocalTask, tasks::program_name,
+    enrol::program_name,
+    spawning::{Asker, Ordered, Spawning},
 };
 use crate::{
-    ConnId, LaunchSpec, Output, Void,
+    LaunchSpec, Output, Void,
+    daemon::{Daemon, context::Question, local_task::LocalTask},
     placement::{self, Runs},
 };
 use std::collections::BTreeMap;
@@ -22,64 +24,12 @@ use vm_wire::{
     limits,
     peer::{Order, SpawnOrder, SpawnResult},
     task::{FailKind, Failed, Place, Spawn, Spawned},
-    version::Offer,
 };
-
-/// Who is to be answered.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Asker {
-    /// The task that is named as the asker.
-    Task,
-    /// A console, with its request; whether the one master is to be run on it.
-    Console(ConnId, u64, Option<RunAsked>),
-}
-
-/// A spawn that was asked for here.
-#[derive(Debug)]
-pub(super) struct Spawning {
-    who: Asker,
-    /// Of the application when it was asked.
-    generation: u32,
-    /// The hosts that have not reported, with what was ordered there.
-    awaited: BTreeMap<HostId, u64>,
-    tids: Vec<(u32, Tid)>,
-    failures: Vec<(String, Failed)>,
-}
-
-/// A spawn that was ordered here.
-#[derive(Debug)]
-pub(super) struct Ordered {
-    /// Whom to report to.
-    from: HostId,
-    order: SpawnOrder,
-    /// Where the program is; `None` while it is looked up.
-    program: Option<String>,
-    /// Tasks of which the log has not said yet whether they are born.
-    left: u64,
-    tids: Vec<(u32, Tid)>,
-    failed: Option<Failed>,
-}
-
-impl Ordered {
-    /// Tasks of it that are not in the agreed state yet.
-    pub fn left(&self) -> u64 {
-        self.left
-    }
-}
-
-/// A process from a shell whose birth as a master is on its way into the log.
-#[derive(Debug)]
-pub(super) struct Enrolling {
-    /// Its connection; `None` once that is gone.
-    pub conn: Option<ConnId>,
-    pub pid: u32,
-    pub offer: Offer,
-}
 
 impl Daemon {
     /// Begins a spawn.
     #[allow(clippy::too_many_arguments)] // Each is a fact of its own about the request.
-    pub(super) fn spawn(
+    pub(in crate::daemon) fn spawn(
         &mut self,
         asker: Tid,
         request: u64,
@@ -118,7 +68,7 @@ impl Daemon {
             tids: born.into_iter().collect(),
             failures: Vec::new(),
         };
-        self.spawnings.insert((asker, request), spawning);
+        self.births.spawnings.insert((asker, request), spawning);
         let Spawn {
             program,
             args,
@@ -151,7 +101,7 @@ impl Daemon {
     /// Tasks that were ordered from here and are not in the agreed state yet, by host.
     fn underway(&self) -> BTreeMap<HostId, u64> {
         let mut underway = BTreeMap::new();
-        for (host, count) in self.spawnings.values().flat_map(|s| &s.awaited) {
+        for (host, count) in self.births.spawnings.values().flat_map(|s| &s.awaited) {
             *underway.entry(*host).or_default() += count;
         }
         underway
@@ -183,10 +133,10 @@ impl Daemon {
     }
 
     /// Another daemon, or this one, orders tasks here.
-    pub(super) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder) {
+    pub(in crate::daemon) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder) {
         let key = (order.asker, order.request);
         // What was asked in an earlier life will not be born.
-        let known = self.ordered.get(&key);
+        let known = self.births.ordered.get(&key);
         if known.is_some_and(|known| known.order.generation >= order.generation) {
             return;
         }
@@ -201,7 +151,7 @@ impl Daemon {
             failed,
         };
         let refused = ordered.failed.is_some();
-        self.ordered.insert(key, ordered);
+        self.births.ordered.insert(key, ordered);
         if refused {
             return self.finish_order(key);
         }
@@ -235,12 +185,16 @@ impl Daemon {
         Ok(())
     }
 
-    pub(super) fn on_program_found(&mut self, question: u64, found: Result<String, Failed>) {
+    pub(in crate::daemon) fn on_program_found(
+        &mut self,
+        question: u64,
+        found: Result<String, Failed>,
+    ) {
         let Some(Question::Program(asker, request)) = self.cx.questions.remove(&question) else {
             return;
         };
         let key = (asker, request);
-        let Some(ordered) = self.ordered.get_mut(&key) else {
+        let Some(ordered) = self.births.ordered.get_mut(&key) else {
             return;
         };
         let program = match found {
@@ -278,7 +232,7 @@ impl Daemon {
 
     /// Tasks of an order will not be born.
     fn not_born(&mut self, key: (Tid, u64), count: u64, failed: Failed) {
-        if let Some(ordered) = self.ordered.get_mut(&key) {
+        if let Some(ordered) = self.births.ordered.get_mut(&key) {
             ordered.left = ordered.left.saturating_sub(count);
             ordered.failed = Some(failed);
             if ordered.left == 0 {
@@ -288,7 +242,7 @@ impl Daemon {
     }
 
     /// Tasks were born, here or elsewhere.
-    pub(super) fn on_spawned(&mut self, record: &SpawnRecord) {
+    pub(in crate::daemon) fn on_spawned(&mut self, record: &SpawnRecord) {
         let key = (record.asker, record.request);
         for tid in tids_of(self.cx.machine, record).map(|(_, tid)| tid) {
             self.cx.routes.born(tid, record.host);
@@ -323,17 +277,17 @@ impl Daemon {
                 continue;
             };
             let mut task = LocalTask::new(app, HostId::NONE, Some(spec.token));
-            if let Some(ordered) = self.ordered.get_mut(&key) {
+            if let Some(ordered) = self.births.ordered.get_mut(&key) {
                 ordered.tids.push((index, tid));
                 task.console = ordered.order.console;
                 task.siblings = ordered.order.siblings as usize;
             }
-            self.tokens.insert(spec.token, tid);
+            self.births.tokens.insert(spec.token, tid);
             self.tasks.insert(tid, task);
             self.launch(app, spec);
             self.attach_run(key, tid);
         }
-        if let Some(ordered) = self.ordered.get_mut(&key) {
+        if let Some(ordered) = self.births.ordered.get_mut(&key) {
             ordered.left = ordered.left.saturating_sub(u64::from(record.count));
             if ordered.left == 0 {
                 self.finish_order(key);
@@ -343,8 +297,8 @@ impl Daemon {
 
     fn launch_spec(&mut self, key: (Tid, u64), tid: Tid) -> Option<LaunchSpec> {
         let token = self.cx.token();
-        let ordered = self.ordered.get(&key)?;
-        let run = match self.spawnings.get(&key).map(|spawning| spawning.who) {
+        let ordered = self.births.ordered.get(&key)?;
+        let run = match self.births.spawnings.get(&key).map(|spawning| spawning.who) {
             Some(Asker::Console(_, _, run)) => run,
             _ => None,
         };
@@ -361,7 +315,7 @@ impl Daemon {
 
     /// The master that a console here wants to run has been launched.
     fn attach_run(&mut self, key: (Tid, u64), tid: Tid) {
-        if let Some(spawning) = self.spawnings.get(&key)
+        if let Some(spawning) = self.births.spawnings.get(&key)
             && let Asker::Console(conn, _, Some(asked)) = spawning.who
         {
             self.consoles.begin_run(&mut self.cx, conn, tid, asked);
@@ -369,7 +323,7 @@ impl Daemon {
     }
 
     /// A birth that was void.
-    pub(super) fn on_not_spawned(&mut self, record: &SpawnRecord, why: Void) {
+    pub(in crate::daemon) fn on_not_spawned(&mut self, record: &SpawnRecord, why: Void) {
         if record.host != self.cx.me {
         } else if record.enrolled {
             self.on_not_enrolled(record.request, &why.to_string());
@@ -380,7 +334,7 @@ impl Daemon {
             };
             let failed = Failed::new(kind, why.to_string());
             let key = (record.asker, record.request);
-            let ordered = self.ordered.get(&key);
+            let ordered = self.births.ordered.get(&key);
             if ordered.is_some_and(|it| it.order.generation == record.generation) {
                 self.not_born(key, u64::from(record.count), failed);
             }
@@ -390,13 +344,14 @@ impl Daemon {
     /// Nothing of this daemon is on its way into the log any more: births that it has not heard of
     /// were void. (A daemon that is far behind is given the state at once, without what each change
     /// came to.)
-    pub(super) fn sweep_lost_births(&mut self) {
-        if self.ordered.is_empty() && self.enrolling.is_empty() {
+    pub(in crate::daemon) fn sweep_lost_births(&mut self) {
+        if self.births.ordered.is_empty() && self.births.enrolling.is_empty() {
             return;
         }
         let why = "the log has not taken it; try again";
         let looked_up = |ordered: &Ordered| ordered.program.is_some() && ordered.left > 0;
         let lost: Vec<_> = self
+            .births
             .ordered
             .iter()
             .filter(|(_, ordered)| looked_up(ordered))
@@ -405,13 +360,13 @@ impl Daemon {
         for (key, left) in lost {
             self.not_born(key, left, Failed::new(FailKind::Refused, why));
         }
-        for request in self.enrolling.keys().copied().collect::<Vec<_>>() {
+        for request in self.births.enrolling.keys().copied().collect::<Vec<_>>() {
             self.on_not_enrolled(request, why);
         }
     }
 
     fn finish_order(&mut self, key: (Tid, u64)) {
-        let Some(ordered) = self.ordered.remove(&key) else {
+        let Some(ordered) = self.births.ordered.remove(&key) else {
             return;
         };
         let result = SpawnResult {
@@ -430,11 +385,11 @@ impl Daemon {
     }
 
     /// A host reports on what was ordered from it.
-    pub(super) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult) {
+    pub(in crate::daemon) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult) {
         let key = (result.asker, result.request);
         let name = self.cx.host_name(host);
         let asked = |it: &&mut Spawning| it.generation == result.generation;
-        let Some(spawning) = self.spawnings.get_mut(&key).filter(asked) else {
+        let Some(spawning) = self.births.spawnings.get_mut(&key).filter(asked) else {
             return;
         };
         if spawning.awaited.remove(&host).is_none() {
@@ -448,9 +403,10 @@ impl Daemon {
     }
 
     /// A host that was to report never will.
-    pub(super) fn lose_spawns_of(&mut self, host: HostId) {
+    pub(in crate::daemon) fn lose_spawns_of(&mut self, host: HostId) {
         let waits = |spawning: &Spawning| spawning.awaited.contains_key(&host);
         let keys: Vec<_> = self
+            .births
             .spawnings
             .iter()
             .filter(|(_, spawning)| waits(spawning))
@@ -471,7 +427,7 @@ impl Daemon {
 
     /// Answers a spawn if all have reported and all tasks are known here.
     fn finish_spawning(&mut self, key: (Tid, u64)) {
-        let Some(spawning) = self.spawnings.get(&key) else {
+        let Some(spawning) = self.births.spawnings.get(&key) else {
             return;
         };
         let state = self.cx.agreement.state();
@@ -481,7 +437,7 @@ impl Daemon {
         if !complete || !spawning.tids.iter().all(|(_, tid)| known(*tid)) {
             return;
         }
-        let Some(mut spawning) = self.spawnings.remove(&key) else {
+        let Some(mut spawning) = self.births.spawnings.remove(&key) else {
             return;
         };
         spawning.tids.sort_unstable();
@@ -499,10 +455,10 @@ impl Daemon {
     }
 
     /// An application goes back: what its tasks here asked for is asked again in its next life.
-    pub(super) fn forget_spawns_of(&mut self, app: Tid) {
+    pub(in crate::daemon) fn forget_spawns_of(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let is_of = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
-        self.spawnings.retain(|(asker, _), _| !is_of(*asker));
+        self.births.spawnings.retain(|(asker, _), _| !is_of(*asker));
     }
 }
 

@@ -1,42 +1,22 @@
-//! What coordinators order of the tasks of this host ([`super::coordinators`]), and what is reported
+//! What coordinators order of the tasks of this host ([`crate::daemon::coordinators`]), and what is reported
 //! to them.
 //!
 //! An order is heeded only if it bears the agreed term and comes from the agreed host. One that is
 //! ahead of the log here waits for it.
 
 use super::{
-    Daemon,
-    leaving::{Leaving, Stage},
-    objection::CUT,
+    orders::MoveOrders,
+    outgoing::{Leaving, Stage},
 };
-use crate::{Agreed, Coordinated, MoveKey, Time};
-use std::collections::{BTreeMap, VecDeque};
+use crate::{
+    Agreed, Coordinated, MoveKey, Time,
+    daemon::{Daemon, objection::CUT},
+};
 use vm_wire::{
     HostId, Tid, limits,
     peer::{MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveReport, MoveReported, MoveState, Order},
     task::{FailKind, Failed},
 };
-
-/// Orders, and what became of them.
-#[derive(Debug, Default)]
-pub(super) struct MoveOrders {
-    /// Orders of terms that the log here does not know yet, with their senders.
-    pub early: BTreeMap<MoveKey, (HostId, Order)>,
-    /// Orders that wait for the end of a checkpoint, with their senders, and since when.
-    pub held: BTreeMap<MoveKey, (Time, HostId, MoveOrder)>,
-    /// How moves from here ended, and in which order.
-    ended: BTreeMap<MoveKey, (Tid, Result<MoveReport, Failed>)>,
-    ended_order: VecDeque<MoveKey>,
-    /// What is to be reported.
-    reports: VecDeque<MoveReported>,
-}
-
-impl MoveOrders {
-    /// Whether something is to be reported.
-    pub fn has_reports(&self) -> bool {
-        !self.reports.is_empty()
-    }
-}
 
 /// What an order may do here.
 enum Fence {
@@ -73,7 +53,7 @@ impl Daemon {
             Fence::Agreed if !is_behind => return true,
             Fence::Stale => self.cx.counters.moves.orders_stale += 1,
             Fence::Early | Fence::Agreed => {
-                let early = &mut self.move_orders.early;
+                let early = &mut self.migration.orders.early;
                 if early.len() < limits::MOVES_WAITING_MAX {
                     early.insert(key, (host, order));
                 }
@@ -83,9 +63,9 @@ impl Daemon {
     }
 
     /// What was ahead of the log about some tasks is carried out, if it is not any more.
-    pub(super) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool) {
+    pub(in crate::daemon) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool) {
         let state = self.cx.agreement.state();
-        let early = self.move_orders.early.iter();
+        let early = self.migration.orders.early.iter();
         let early: Vec<MoveKey> = early
             .filter(|(_, (_, order))| match order {
                 Order::MoveOrder(order) => of(state, order.tid),
@@ -95,7 +75,7 @@ impl Daemon {
             .map(|(key, _)| *key)
             .collect();
         for key in early {
-            match self.move_orders.early.remove(&key) {
+            match self.migration.orders.early.remove(&key) {
                 Some((host, Order::MoveOrder(order))) => self.on_move_order(host, order),
                 Some((host, Order::MoveCancel(cancel))) => self.on_move_cancel(host, cancel),
                 _ => {}
@@ -104,7 +84,7 @@ impl Daemon {
     }
 
     /// A coordinator orders a task of this host's moved, or asks how far that is.
-    pub(super) fn on_move_order(&mut self, host: HostId, order: MoveOrder) {
+    pub(in crate::daemon) fn on_move_order(&mut self, host: HostId, order: MoveOrder) {
         let MoveOrder {
             term,
             asker,
@@ -136,7 +116,7 @@ impl Daemon {
         let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
         let objections = self.objections(order.tid);
         let only_cut = is_cut && objections.iter().all(|it| it.text == CUT);
-        let (now, held) = (self.cx.now, &mut self.move_orders.held);
+        let (now, held) = (self.cx.now, &mut self.migration.orders.held);
         let since = held.get(&key).map_or(now, |(since, ..)| *since);
         let waits = only_cut
             && now < since + limits::MOVE_HELD
@@ -149,27 +129,27 @@ impl Daemon {
     }
 
     /// A checkpoint has ended: the moves that waited for that are begun.
-    pub(super) fn review_held(&mut self, app: Tid) {
+    pub(in crate::daemon) fn review_held(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let of_app = |_: &MoveKey, (_, _, order): &mut (Time, HostId, MoveOrder)| {
             state.task(order.tid).is_none_or(|task| task.app == app)
         };
-        let held: Vec<_> = self.move_orders.held.extract_if(.., of_app).collect();
+        let held: Vec<_> = self.migration.orders.held.extract_if(.., of_app).collect();
         for (_, (_, host, order)) in held {
             self.on_move_order(host, order);
         }
     }
 
     /// A coordinator calls a move off.
-    pub(super) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel) {
+    pub(in crate::daemon) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel) {
         let (term, tid) = (cancel.term, cancel.tid);
         let key = (cancel.asker, cancel.request);
         let why = cancel.why.clone();
         if !self.admit(host, term, tid, key, Order::MoveCancel(cancel)) {
             return;
         }
-        self.move_orders.held.remove(&key);
-        let moving = self.leaving.get(&tid);
+        self.migration.orders.held.remove(&key);
+        let moving = self.migration.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.asker == key) && !self.is_released(tid) {
             self.cx.counters.moves.called_off += 1;
             let shown = tid.show(self.cx.machine);
@@ -184,12 +164,16 @@ impl Daemon {
 
     /// Reports how a move stands, if it is known here; whether it is.
     fn report(&mut self, key: MoveKey, tid: Tid) -> bool {
-        let moving = self.leaving.get(&tid).filter(|moving| moving.asker == key);
+        let moving = self
+            .migration
+            .leaving
+            .get(&tid)
+            .filter(|moving| moving.asker == key);
         if moving.is_some() {
             self.report_phase(tid);
             return true;
         }
-        let ended = self.move_orders.ended.get(&key);
+        let ended = self.migration.orders.ended.get(&key);
         let Some((tid, result)) = ended.cloned() else {
             return false;
         };
@@ -198,15 +182,15 @@ impl Daemon {
     }
 
     /// Reports the phase that the move of a task of this host's is in.
-    pub(super) fn report_phase(&mut self, tid: Tid) {
-        if let Some(moving) = self.leaving.get(&tid) {
+    pub(in crate::daemon) fn report_phase(&mut self, tid: Tid) {
+        if let Some(moving) = self.migration.leaving.get(&tid) {
             let (key, phase) = (moving.asker, phase_of(moving));
             self.report_state(key, tid, MoveState::In(phase));
         }
     }
 
     /// A move from this host has ended: it is remembered, and the coordinator told.
-    pub(super) fn remember_move_end(
+    pub(in crate::daemon) fn remember_move_end(
         &mut self,
         key: MoveKey,
         tid: Tid,
@@ -214,7 +198,7 @@ impl Daemon {
     ) {
         let MoveOrders {
             ended, ended_order, ..
-        } = &mut self.move_orders;
+        } = &mut self.migration.orders;
         if ended.insert(key, (tid, result.clone())).is_none() {
             ended_order.push_back(key);
         }
@@ -228,7 +212,7 @@ impl Daemon {
 
     fn report_state(&mut self, key: MoveKey, tid: Tid, state: MoveState) {
         let (asker, request) = key;
-        self.move_orders.reports.push_back(MoveReported {
+        self.migration.orders.reports.push_back(MoveReported {
             asker,
             request,
             tid,
@@ -238,8 +222,8 @@ impl Daemon {
 
     /// Sends what is to be reported to the coordinators that the log knows now: to those that follow
     /// them nothing is owed, they ask.
-    pub(super) fn send_reports(&mut self) {
-        while let Some(reported) = self.move_orders.reports.pop_front() {
+    pub(in crate::daemon) fn send_reports(&mut self) {
+        while let Some(reported) = self.migration.orders.reports.pop_front() {
             let state = self.cx.agreement.state();
             let app = state.task(reported.tid).map(|task| task.app);
             match app.and_then(|app| state.coordinator(app)) {
@@ -256,7 +240,7 @@ impl Daemon {
     }
 
     /// Tells who asked for a move how it ended.
-    pub(super) fn send_move_end(
+    pub(in crate::daemon) fn send_move_end(
         &mut self,
         asker: MoveKey,
         tid: Tid,

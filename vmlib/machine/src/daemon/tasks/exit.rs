@@ -8,12 +8,14 @@
 //! application is killed: its user sees one clear end. A master that ends well leaves the others
 //! running.
 
-use super::{
-    Daemon,
-    signal_numbers::SIGKILL,
-    task_request::{Reply, Waiting},
+use crate::{
+    Output, Void,
+    daemon::{
+        Daemon,
+        signal_numbers::SIGKILL,
+        task_request::{Reply, Waiting},
+    },
 };
-use crate::{Output, Void};
 use vm_wire::{
     Frame, HostId, Message, Tid,
     agreed::{Change, ExitStatus},
@@ -22,7 +24,7 @@ use vm_wire::{
 
 impl Daemon {
     /// A chunk that a task leaves behind.
-    pub(super) fn on_last_chunk(&mut self, tid: Tid, frame: Frame) {
+    pub(in crate::daemon) fn on_last_chunk(&mut self, tid: Tid, frame: Frame) {
         let state = self.cx.agreement.state();
         let forgotten = state
             .task(frame.header.to)
@@ -37,7 +39,7 @@ impl Daemon {
     }
 
     /// A task leaves.
-    pub(super) fn exit(&mut self, tid: Tid, exit: Exit) -> Reply {
+    pub(in crate::daemon) fn exit(&mut self, tid: Tid, exit: Exit) -> Reply {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return Reply::failed(FailKind::Refused, "this task has ended");
         };
@@ -55,7 +57,7 @@ impl Daemon {
     }
 
     /// Has the end of a task here in the log, once.
-    pub(super) fn propose_exit(&mut self, tid: Tid, status: ExitStatus) {
+    pub(in crate::daemon) fn propose_exit(&mut self, tid: Tid, status: ExitStatus) {
         let incarnation = match self.cx.agreement.state().living_task(tid) {
             Some(task) if task.host == self.cx.me => task.incarnation,
             _ => return,
@@ -70,7 +72,12 @@ impl Daemon {
     }
 
     /// Has the log end a task of this host, under that incarnation.
-    pub(super) fn propose_end(&mut self, tid: Tid, incarnation: u32, status: ExitStatus) {
+    pub(in crate::daemon) fn propose_end(
+        &mut self,
+        tid: Tid,
+        incarnation: u32,
+        status: ExitStatus,
+    ) {
         let killed = self
             .tasks
             .get(&tid)
@@ -87,7 +94,7 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_launched(&mut self, tid: Tid, pid: u32) {
+    pub(in crate::daemon) fn on_launched(&mut self, tid: Tid, pid: u32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.pid = pid;
             task.starting = None;
@@ -96,13 +103,13 @@ impl Daemon {
         self.consoles.on_process_started(&mut self.cx, tid);
     }
 
-    pub(super) fn on_launch_failed(&mut self, tid: Tid, failed: &Failed) {
+    pub(in crate::daemon) fn on_launch_failed(&mut self, tid: Tid, failed: &Failed) {
         let text = format!("{tid} could not be started: {failed}\n");
         self.on_task_output(tid, 2, text.into_bytes());
         self.on_process_ended(tid, ExitStatus::NotStarted);
     }
 
-    pub(super) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus) {
+    pub(in crate::daemon) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus) {
         if self.tasks.get(&tid).is_none_or(|task| task.image.is_some()) {
             let failed = self.restorer_ended(tid, status);
             return self.on_arrived(tid, Err(failed));
@@ -136,7 +143,7 @@ impl Daemon {
     }
 
     /// A task ended, here or elsewhere.
-    pub(super) fn on_exited(&mut self, tid: Tid, host: HostId, status: ExitStatus) {
+    pub(in crate::daemon) fn on_exited(&mut self, tid: Tid, host: HostId, status: ExitStatus) {
         self.cx.routes.ended(tid);
         self.end_moves_of(tid, status);
         self.end_part_of(tid);
@@ -193,9 +200,9 @@ impl Daemon {
             return;
         };
         if let Some(token) = task.token.take() {
-            self.tokens.remove(&token);
+            self.births.tokens.remove(&token);
         }
-        let (waited, _) = task.absent.leave(&mut self.absent_bytes);
+        let (waited, _) = task.absent.leave(&mut self.routing.absent_bytes);
         // Their senders hear that it has ended.
         for frame in waited {
             self.forward(frame, false);
@@ -206,7 +213,7 @@ impl Daemon {
         let (gone, app) = (!task.process, task.app);
         self.forget_watches(tid);
         if gone {
-            self.parked.remove(&tid);
+            self.parked.by_task.remove(&tid);
             self.consoles.forget_output(&mut self.cx, tid);
             self.tasks.remove(&tid);
             self.review_restoring(app);
@@ -214,7 +221,7 @@ impl Daemon {
     }
 
     /// A change was void.
-    pub(super) fn on_void(&mut self, change: Change, why: Void) {
+    pub(in crate::daemon) fn on_void(&mut self, change: Change, why: Void) {
         match change {
             Change::Spawn(record) => self.on_not_spawned(&record, why),
             Change::GroupJoin { group, tid, .. } => self.on_membership_void(tid, &group, true, why),

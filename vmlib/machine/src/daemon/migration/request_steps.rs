@@ -1,57 +1,22 @@
 //! Wishes for moves, at the daemon where they were made: of consoles, of tasks, of a drain.
 
-use super::{Daemon, context::Timer, requester::MoveAsker};
-use crate::{Time, placement};
+use super::requests::{Driven, MoveAsked};
+use crate::{
+    daemon::{Daemon, context::Timer, requester::MoveAsker},
+    placement,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     HostId, Tid,
     console::Answer,
     limits,
-    peer::{MoveAsk, MoveEnd, MovePhase, MoveProgress, MoveReport, MoveWay, Order, Sent},
+    peer::{MoveAsk, MoveEnd, MoveProgress, MoveWay, Order},
     task::{FailKind, Failed},
 };
 
-/// A wish for a move, a drain or a check, by the number that this daemon gave it.
-#[derive(Debug)]
-pub(super) struct MoveAsked {
-    pub asker: MoveAsker,
-    /// When it was asked for first, and how often since.
-    pub since: Time,
-    pub tries: u32,
-    /// Whose daemon answers: the owner of the task, or the host itself.
-    pub host: HostId,
-    /// The task, unless it is all of a host.
-    pub tid: Option<Tid>,
-    /// What its coordinator needs, if it is a move.
-    pub driven: Option<Driven>,
-}
-
-impl MoveAsked {
-    /// Whether it is known how it ended, and only the log here is behind.
-    pub fn has_ended(&self) -> bool {
-        let driven = self.driven.as_ref();
-        driven.is_some_and(|driven| driven.ended.is_some())
-    }
-}
-
-/// How a move that is wanted here stands with the coordinator that drives it.
-#[derive(Debug)]
-pub(super) struct Driven {
-    /// As it is asked.
-    pub ask: MoveAsk,
-    /// When it was last asked.
-    pub asked_at: Time,
-    /// How it ended, while the log here does not know it yet.
-    pub ended: Option<MoveReport>,
-    /// How far it is, as the coordinator says.
-    pub phase: Option<MovePhase>,
-    /// How much was sent, as the source says.
-    pub sent: Option<Sent>,
-}
-
 impl Daemon {
     /// Somebody here wants a task moved. The answer comes with the end of the move.
-    pub(super) fn ask_move(
+    pub(in crate::daemon) fn ask_move(
         &mut self,
         asker: MoveAsker,
         tid: Tid,
@@ -84,7 +49,7 @@ impl Daemon {
     }
 
     /// A wish for a move of a living task: the coordinator of its application is asked.
-    pub(super) fn want_move(
+    pub(in crate::daemon) fn want_move(
         &mut self,
         asker: MoveAsker,
         tid: Tid,
@@ -96,7 +61,7 @@ impl Daemon {
         let known = self.cx.agreement.state().living_task(tid);
         let incarnation = known.map_or(0, |task| task.incarnation);
         let generation = self.cx.life_of(tid);
-        if let Some(asked) = self.asked_moves.get_mut(&request) {
+        if let Some(asked) = self.migration.requests.get_mut(&request) {
             asked.driven = Some(Driven {
                 ask: MoveAsk {
                     request,
@@ -117,7 +82,12 @@ impl Daemon {
     }
 
     /// A number for a wish that the daemon of `host` will answer.
-    pub(super) fn note_asked(&mut self, asker: MoveAsker, host: HostId, tid: Option<Tid>) -> u64 {
+    pub(in crate::daemon) fn note_asked(
+        &mut self,
+        asker: MoveAsker,
+        host: HostId,
+        tid: Option<Tid>,
+    ) -> u64 {
         let request = self.cx.next_request;
         self.cx.next_request += 1;
         let asked = MoveAsked {
@@ -128,15 +98,15 @@ impl Daemon {
             tid,
             driven: None,
         };
-        self.asked_moves.insert(request, asked);
+        self.migration.requests.insert(request, asked);
         request
     }
 
     /// Asks the coordinator for a move that is wanted here: the first time, or again.
-    pub(super) fn ask_coordinator(&mut self, number: u64) {
+    pub(in crate::daemon) fn ask_coordinator(&mut self, number: u64) {
         let now = self.cx.now;
         let state = self.cx.agreement.state();
-        let asked = self.asked_moves.get_mut(&number);
+        let asked = self.migration.requests.get_mut(&number);
         let driven = asked.and_then(|asked| asked.driven.as_mut());
         let Some(driven) = driven.filter(|driven| driven.ended.is_none()) else {
             return;
@@ -156,8 +126,8 @@ impl Daemon {
     }
 
     /// Perhaps no coordinator has taken up a move that is wanted here.
-    pub(super) fn on_asked_due(&mut self, number: u64) {
-        let asked = self.asked_moves.get(&number);
+    pub(in crate::daemon) fn on_asked_due(&mut self, number: u64) {
+        let asked = self.migration.requests.get(&number);
         let waits = asked
             .and_then(|asked| asked.driven.as_ref())
             .filter(|driven| {
@@ -171,7 +141,7 @@ impl Daemon {
     }
 
     /// A move that is wanted here ends without having been made.
-    pub(super) fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed) {
+    pub(in crate::daemon) fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed) {
         let end = MoveEnd {
             request,
             tid,
@@ -181,8 +151,8 @@ impl Daemon {
     }
 
     /// Moves that are wanted here end: their tasks have.
-    pub(super) fn end_moves(&mut self, which: impl Fn(&Driven) -> bool) {
-        let asked = self.asked_moves.iter();
+    pub(in crate::daemon) fn end_moves(&mut self, which: impl Fn(&Driven) -> bool) {
+        let asked = self.migration.requests.iter();
         let driven = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
         let over = driven.filter(|(_, driven)| which(driven));
         let over: Vec<(u64, Tid)> = over.map(|(number, it)| (number, it.ask.tid)).collect();
@@ -191,21 +161,21 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_move_progress(&mut self, progress: &MoveProgress) {
-        let asked = self.asked_moves.get_mut(&progress.request);
+    pub(in crate::daemon) fn on_move_progress(&mut self, progress: &MoveProgress) {
+        let asked = self.migration.requests.get_mut(&progress.request);
         if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) {
             driven.phase = Some(progress.phase);
         }
     }
 
     /// Tells whoever had that wish what came of it.
-    pub(super) fn answer_asked(&mut self, request: u64, answer: &Answer) {
-        if let Some(asked) = self.asked_moves.remove(&request) {
+    pub(in crate::daemon) fn answer_asked(&mut self, request: u64, answer: &Answer) {
+        if let Some(asked) = self.migration.requests.remove(&request) {
             self.answer_asker(asked.asker, answer);
         }
     }
 
-    pub(super) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer) {
+    pub(in crate::daemon) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer) {
         match asker {
             MoveAsker::Console(conn, number) => {
                 self.consoles.reply(&mut self.cx, conn, number, answer);
@@ -233,31 +203,31 @@ impl Daemon {
 
     /// The living host of the same architecture with most room for each of its processors, and
     /// none of `except`. What is on its way from here, or is to leave in a drain, counts as there.
-    pub(super) fn choose_target(
+    pub(in crate::daemon) fn choose_target(
         &self,
         from: HostId,
         except: &BTreeSet<HostId>,
     ) -> Result<HostId, Failed> {
         let mut coming: BTreeMap<HostId, u64> = BTreeMap::new();
-        for moving in self.leaving.values() {
+        for moving in self.migration.leaving.values() {
             *coming.entry(moving.to).or_default() += 1;
         }
-        let asked = self.asked_moves.values();
+        let asked = self.migration.requests.values();
         for driven in asked
             .filter(|asked| asked.asker == MoveAsker::Drain)
             .filter_map(|asked| asked.driven.as_ref())
         {
-            if !self.leaving.contains_key(&driven.ask.tid) {
+            if !self.migration.leaving.contains_key(&driven.ask.tid) {
                 *coming.entry(driven.ask.to).or_default() += 1;
             }
         }
         placement::best_target(self.cx.agreement.state(), from, except, &coming)
     }
 
-    pub(super) fn on_move_end(&mut self, end: MoveEnd) {
-        let asked = self.asked_moves.get(&end.request);
+    pub(in crate::daemon) fn on_move_end(&mut self, end: MoveEnd) {
+        let asked = self.migration.requests.get(&end.request);
         if asked.is_some_and(|asked| asked.asker == MoveAsker::Drain) {
-            self.asked_moves.remove(&end.request);
+            self.migration.requests.remove(&end.request);
             return self.on_drain_move_end(end);
         }
         let answer = match end.result {
@@ -265,7 +235,7 @@ impl Daemon {
                 // Who hears of it may ask for the next at once, and is to be understood then.
                 let state = self.cx.agreement.state();
                 let known = state.living_task(end.tid).map(|task| task.incarnation);
-                let asked = self.asked_moves.get_mut(&end.request);
+                let asked = self.migration.requests.get_mut(&end.request);
                 let driven = asked.and_then(|asked| asked.driven.as_mut());
                 match driven {
                     Some(driven) if known.is_some_and(|known| known <= driven.ask.incarnation) => {
@@ -284,28 +254,28 @@ impl Daemon {
     /// A task could not be moved for a reason that passes by itself: that is wanted again in a moment,
     /// under another number, as what became of this one is remembered. Whether there is time for it.
     fn ask_later(&mut self, request: u64) -> bool {
-        let Some(mut asked) = self.asked_moves.remove(&request) else {
+        let Some(mut asked) = self.migration.requests.remove(&request) else {
             return false;
         };
         let due = self.cx.now + limits::busy_pause(asked.tries);
         let driven = asked.driven.as_mut();
         let Some(driven) = driven.filter(|_| due < asked.since + limits::MOVE_PATIENCE) else {
-            self.asked_moves.insert(request, asked);
+            self.migration.requests.insert(request, asked);
             return false;
         };
         let number = self.cx.next_request;
         self.cx.next_request += 1;
         (driven.ask.request, driven.phase) = (number, None);
         asked.tries += 1;
-        self.asked_moves.insert(number, asked);
+        self.migration.requests.insert(number, asked);
         self.cx.set_timer(due, Timer::AskAgain(number));
         true
     }
 
     /// The pause after a refusal is over: the move is requested again of the host where the task is now.
     /// A task that has ended meanwhile has no coordinator that could reply.
-    pub(super) fn on_ask_again(&mut self, number: u64) {
-        let Some(asked) = self.asked_moves.get_mut(&number) else {
+    pub(in crate::daemon) fn on_ask_again(&mut self, number: u64) {
+        let Some(asked) = self.migration.requests.get_mut(&number) else {
             return;
         };
         let Some(driven) = &mut asked.driven else {
@@ -321,9 +291,9 @@ impl Daemon {
     }
 
     /// The log has come to know where a task is, or that it has ended: who wanted it there is told.
-    pub(super) fn review_ends(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn review_ends(&mut self, tid: Tid) {
         let mut ends = Vec::new();
-        for (request, asked) in &mut self.asked_moves {
+        for (request, asked) in &mut self.migration.requests {
             if let Some(driven) = &mut asked.driven
                 && driven.ask.tid == tid
                 && let Some(report) = driven.ended.take()
@@ -337,7 +307,7 @@ impl Daemon {
     }
 
     /// What whoever has a wish is told if no coordinator of the application took it up.
-    pub(super) fn not_taken_up(&self, app: Tid) -> Failed {
+    pub(in crate::daemon) fn not_taken_up(&self, app: Tid) -> Failed {
         let host = self.cx.where_to_ask(app);
         let cut_off = host.filter(|host| self.unreachable.cut_off(&self.cx).contains(host));
         let text = match cut_off {

@@ -1,10 +1,12 @@
 //! Signals to tasks, wherever they run.
 
-use super::{
-    Daemon,
-    signal_numbers::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM},
+use crate::{
+    Output,
+    daemon::{
+        Daemon,
+        signal_numbers::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM},
+    },
 };
-use crate::Output;
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
@@ -17,7 +19,7 @@ const SIGNAL_MAX: i32 = 64;
 
 impl Daemon {
     /// Sends a signal to a living task; 0 only asks whether it lives.
-    pub(super) fn signal(&mut self, tid: Tid, signal: i32) -> Result<(), Failed> {
+    pub(in crate::daemon) fn signal(&mut self, tid: Tid, signal: i32) -> Result<(), Failed> {
         if !(0..=SIGNAL_MAX).contains(&signal) {
             let text = format!("{signal} is no signal; they are numbered from 1 to {SIGNAL_MAX}");
             return Err(Failed::new(FailKind::BadRequest, text));
@@ -66,7 +68,7 @@ impl Daemon {
     }
 
     /// Sends a signal to the master of a run, whose process may be here after the task has left.
-    pub(super) fn signal_run(&mut self, tid: Tid, signal: i32) {
+    pub(in crate::daemon) fn signal_run(&mut self, tid: Tid, signal: i32) {
         let state = self.cx.agreement.state();
         let goes_back = state.recovering(tid).is_some() || state.suspended(tid).is_some();
         match self.tasks.get(&tid).filter(|task| task.process) {
@@ -76,7 +78,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn signal_process(&mut self, tid: Tid, signal: i32) {
+    pub(in crate::daemon) fn signal_process(&mut self, tid: Tid, signal: i32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.signalled = Some(signal);
             if task.image.is_some() {
@@ -87,7 +89,7 @@ impl Daemon {
     }
 
     /// Another daemon wants a signal sent here. The task may have ended or moved meanwhile.
-    pub(super) fn on_signal_order(&mut self, order: &SignalOrder) {
+    pub(in crate::daemon) fn on_signal_order(&mut self, order: &SignalOrder) {
         // Whoever ordered it was told that the task lived then; there is nobody to tell more.
         let _ = self.signal(order.tid, order.signal);
     }

@@ -3,16 +3,16 @@
 //! [`Daemon::forward`] is the hot path. Everything else here is for frames whose receiver has no
 //! data socket yet, has ended, is not known, or is behind a link that is not there.
 
-use super::Daemon;
 use crate::{
     Output,
+    daemon::Daemon,
     route::{Route, Way},
 };
 use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
 
 impl Daemon {
     /// Sends a frame between tasks on its way. One lookup, nothing allocated.
-    pub(super) fn forward(&mut self, mut frame: Frame, from_peer: bool) {
+    pub(in crate::daemon) fn forward(&mut self, mut frame: Frame, from_peer: bool) {
         let believed = frame.header.incarnation;
         match self.cx.routes.way(&mut frame.header, from_peer) {
             Way::Task => self.cx.emit(Output::Task(frame.header.to, frame)),
@@ -50,9 +50,9 @@ impl Daemon {
             Way::NoLink(host) => {
                 self.want_link(host);
                 // Other senders are told once the link is there (`on_link_up`).
-                if !from_peer && self.links.contains_key(&host) {
-                    let absent = self.absent_links.entry(host).or_default();
-                    absent.take(&frame, &mut self.absent_bytes);
+                if !from_peer && self.routing.links.contains_key(&host) {
+                    let absent = self.routing.absent_links.entry(host).or_default();
+                    absent.take(&frame, &mut self.routing.absent_bytes);
                 }
             }
             Way::Absent => self.await_socket(frame, from_peer),
@@ -64,7 +64,7 @@ impl Daemon {
 
     fn hold(&mut self, frame: Frame, from_peer: bool) {
         let until = self.cx.now + limits::HELD_TIME;
-        if !self.held.hold(until, frame, from_peer) {
+        if !self.routing.held.hold(until, frame, from_peer) {
             self.cx.counters.behind += 1;
         }
     }
@@ -85,7 +85,7 @@ impl Daemon {
                 .keeper
                 .handle(self.cx.now, &frame, &mut self.cx.frames);
         } else if task.token.is_some() || task.frozen {
-            task.absent.take(&frame, &mut self.absent_bytes);
+            task.absent.take(&frame, &mut self.routing.absent_bytes);
         }
     }
 
@@ -95,7 +95,7 @@ impl Daemon {
         let state = self.cx.agreement.state();
         let task = state.living_task(header.to);
         matches!(header.op, Op::Data | Op::Ack)
-            && self.arriving.contains_key(&header.to)
+            && self.migration.arriving.contains_key(&header.to)
             && task.is_some_and(|task| state.epochs(task.app).generation == header.generation)
     }
 
@@ -134,7 +134,7 @@ impl Daemon {
 
     /// Whether a task that the log here does not know may exist: it was born on another host, or
     /// it was numbered here and the log has not answered yet.
-    pub(super) fn may_be_born(&self, tid: Tid) -> bool {
+    pub(in crate::daemon) fn may_be_born(&self, tid: Tid) -> bool {
         let state = self.cx.agreement.state();
         let birth = tid.host();
         if tid.machine() != self.cx.machine || tid.is_daemon() || birth == HostId::NONE {
@@ -147,8 +147,8 @@ impl Daemon {
     }
 
     /// A frame for this daemon itself.
-    pub(super) fn deliver_here(&mut self, frame: Frame) {
-        self.mail |= frame.header.op == Op::Data;
+    pub(in crate::daemon) fn deliver_here(&mut self, frame: Frame) {
+        self.routing.mail |= frame.header.op == Op::Data;
         self.cx
             .endpoint
             .handle(self.cx.now, frame, &mut self.cx.frames);
@@ -196,7 +196,7 @@ impl Daemon {
     }
 
     /// Tells the sender of a frame that its receiver has ended.
-    pub(super) fn tell_ended(&mut self, frame: &Frame) {
+    pub(in crate::daemon) fn tell_ended(&mut self, frame: &Frame) {
         let located = Located {
             peer: Some(frame.header.to),
             host: HostId::NONE,
@@ -228,11 +228,11 @@ impl Daemon {
     }
 
     /// Routes again what was held: the log has moved.
-    pub(super) fn release_held(&mut self) {
-        if self.held.is_empty() {
+    pub(in crate::daemon) fn release_held(&mut self) {
+        if self.routing.held.is_empty() {
             return;
         }
-        for (until, mut frame, from_peer) in self.held.take() {
+        for (until, mut frame, from_peer) in self.routing.held.take() {
             match self.cx.routes.way(&mut frame.header, from_peer) {
                 Way::Behind => self.hold_until(until, frame, from_peer),
                 Way::Unknown if self.may_be_born(frame.header.to) => {
@@ -245,13 +245,13 @@ impl Daemon {
 
     fn hold_until(&mut self, until: crate::Time, frame: Frame, from_peer: bool) {
         // There is room: it was held before.
-        self.held.hold(until, frame, from_peer);
+        self.routing.held.hold(until, frame, from_peer);
     }
 
     /// The log has not come to know these receivers. A daemon whose log stood still for so long
     /// has lost its lease, so they do not exist.
-    pub(super) fn on_held_expired(&mut self) {
-        for frame in self.held.expired(self.cx.now) {
+    pub(in crate::daemon) fn on_held_expired(&mut self) {
+        for frame in self.routing.held.expired(self.cx.now) {
             self.cx.counters.behind += 1;
             if self.cx.routes.of(frame.header.to).is_none() {
                 self.tell_ended(&frame);
@@ -260,7 +260,7 @@ impl Daemon {
     }
 
     /// A frame came over a link.
-    pub(super) fn on_peer(&mut self, host: HostId, frame: Frame) {
+    pub(in crate::daemon) fn on_peer(&mut self, host: HostId, frame: Frame) {
         match frame.header.op {
             Op::Data | Op::Ack | Op::Resend => {
                 if frame.header.to != self.cx.tid {
@@ -299,7 +299,7 @@ impl Daemon {
     }
 
     /// Frames were dropped on their way out of here, and there is room again.
-    pub(super) fn on_dropped(&mut self, pairs: Vec<(Tid, Tid)>) {
+    pub(in crate::daemon) fn on_dropped(&mut self, pairs: Vec<(Tid, Tid)>) {
         for (from, to) in pairs {
             let resend = Frame::new(Header::new(Op::Resend), bytes::Bytes::new());
             self.forward(resend.between(to, from), false);

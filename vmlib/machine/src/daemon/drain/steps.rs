@@ -1,207 +1,24 @@
-//! All tasks of a host leave it.
-//!
-//! ```text
-//! console's daemon        drained host
-//! DrainAsk             -> HostDraining into the log
-//!                         each task: a move of its own, DRAIN_MOVES at a time
-//!                      <- DrainEnd: who went where, who stayed and why
-//! ```
-//!
-//! Once the log says that the host drains, nothing is placed there or moved there any more, so the
-//! tasks that are there then are all that will have to leave. The host's daemon asks the coordinators
-//! of their applications to move them, each as if a console had asked for it: the target is the
-//! living host with most room. A task whose move failed is tried at another host, at
-//! [`limits::DRAIN_TRIES`] hosts in all; one that cannot leave for a reason that passes by itself - it
-//! starts, ends, is on its way already, has a child process - is tried again, for
-//! [`limits::DRAIN_PATIENCE`] or as long as there is time ([`Drain::waits_for`]). One that cannot be moved stays and is named, and the others leave nevertheless.
-//!
-//! A task that is suspended alone is handed on, and stays suspended (`suspended`).
-//!
-//! A drain may do more than move tasks ([`DrainWay`]). *Save first*: each application with a task here
-//! is saved before the host drains; if one cannot be, nothing is begun. *Suspend*: the application of
-//! a task that cannot leave, because no host takes it or for any other reason, is suspended
-//! (`suspension`); then the host drains also if no other one takes tasks.
-//!
-//! The host goes on draining until that is taken back, or it leaves. Whoever asks meanwhile waits
-//! for the same end; whoever asks later has those tried again that stayed, and is told of all.
-//!
-//! A daemon may be told to drain its host by itself when it is asked to end
-//! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)): then it leaves when the drain is over, or
-//! the time for it is.
+//! The steps of a drain.
 
-use super::{Daemon, context::Timer, local_task::LocalTask, requester::MoveAsker};
-use crate::{Output, Time, placement};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use super::state::{Drain, nowhere, taken_back};
+use crate::{
+    Output, Time,
+    daemon::{Daemon, context::Timer, local_task::LocalTask, requester::MoveAsker},
+    placement,
+};
+use std::collections::BTreeSet;
 use vm_wire::{
     HostId, Tid,
     agreed::Change,
     console::Answer,
     limits,
-    peer::{DrainAsk, DrainEnd, DrainReport, DrainWay, MoveEnd, MoveReport, MoveWay, Order},
+    peer::{DrainAsk, DrainEnd, DrainReport, DrainWay, MoveEnd, MoveWay, Order},
     task::{FailKind, Failed},
 };
 
-/// How this host's drain is going on, or how it went.
-#[derive(Debug)]
-pub(super) struct Drain {
-    /// Daemons that wait for the end, each with its number for it.
-    askers: BTreeSet<(HostId, u64)>,
-    /// What it does beside.
-    way: DrainWay,
-    /// Applications are being saved first: those whose turn has not come, those that just are, how
-    /// often others could not be, and how many have been.
-    saves: bool,
-    to_save: BTreeSet<Tid>,
-    saving: BTreeSet<Tid>,
-    not_saved: BTreeMap<Tid, usize>,
-    saved: u32,
-    /// It is time to look again at what failed.
-    looks: bool,
-    /// Whether tasks are being moved.
-    active: bool,
-    /// When this pass over the tasks began, and when the last of them had left or was refused.
-    begun: Time,
-    ended: Time,
-    /// Tasks whose turn has not come.
-    waiting: VecDeque<Tid>,
-    /// Tasks on their way, and where to.
-    underway: BTreeMap<Tid, HostId>,
-    /// Tasks that cannot be moved just now.
-    later: BTreeSet<Tid>,
-    /// Where each task was to go already, and why it did not.
-    tried: BTreeMap<Tid, (BTreeSet<HostId>, Option<Failed>)>,
-    /// How often a checkpoint kept it from leaving.
-    cut_short: BTreeMap<Tid, usize>,
-    /// Tasks that cannot be moved for reasons that pass.
-    busy: BTreeMap<Tid, Busy>,
-    /// What became of the others. Bounded by the tasks that were here when the drain began.
-    moved: BTreeMap<Tid, MoveReport>,
-    refused: BTreeMap<Tid, Failed>,
-    /// Applications that are being suspended, those that were, and how often others could not be.
-    suspending: BTreeSet<Tid>,
-    suspended: BTreeSet<Tid>,
-    not_suspended: BTreeMap<Tid, (usize, Failed)>,
-    /// The daemon was asked to end, and leaves at this time at the latest.
-    leave_by: Option<Time>,
-}
-
-/// A task that cannot be moved for a reason that passes.
-#[derive(Debug)]
-struct Busy {
-    /// Since when.
-    since: Time,
-    /// How often it was tried, and when it is again.
-    tries: u32,
-    again: Time,
-}
-
-impl Drain {
-    fn new(now: Time) -> Self {
-        Drain {
-            askers: BTreeSet::new(),
-            way: DrainWay::default(),
-            saves: false,
-            to_save: BTreeSet::new(),
-            saving: BTreeSet::new(),
-            not_saved: BTreeMap::new(),
-            saved: 0,
-            looks: false,
-            active: false,
-            begun: now,
-            ended: now,
-            waiting: VecDeque::new(),
-            underway: BTreeMap::new(),
-            later: BTreeSet::new(),
-            tried: BTreeMap::new(),
-            cut_short: BTreeMap::new(),
-            busy: BTreeMap::new(),
-            moved: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            suspending: BTreeSet::new(),
-            suspended: BTreeSet::new(),
-            not_suspended: BTreeMap::new(),
-            leave_by: None,
-        }
-    }
-
-    fn report(&self, host: HostId) -> DrainReport {
-        let named = limits::DRAIN_NAMED_MAX;
-        let moved = self.moved.iter().take(named);
-        let refused = self.refused.iter().take(named);
-        DrainReport {
-            host,
-            total_us: self.ended.since(self.begun).as_micros() as u64,
-            moved_count: self.moved.len() as u32,
-            refused_count: self.refused.len() as u32,
-            saved_count: self.saved,
-            moved: moved.map(|(tid, report)| (*tid, report.clone())).collect(),
-            refused: refused.map(|(tid, why)| (*tid, why.clone())).collect(),
-            suspended: self.suspended.iter().take(named).copied().collect(),
-        }
-    }
-
-    /// Whether a task that cannot be moved for a reason that passes is waited for: for
-    /// [`limits::DRAIN_PATIENCE`]; where the daemon was asked to end, for all of the time that is left,
-    /// or, if something else is to be tried then, half of it.
-    fn waits_for(&mut self, now: Time, tid: Tid) -> bool {
-        let busy = self.busy.entry(tid).or_insert(Busy {
-            since: now,
-            tries: 0,
-            again: now,
-        });
-        let patience = busy.since + limits::DRAIN_PATIENCE;
-        let until = match self.leave_by {
-            Some(by) if self.way.suspend => patience.min(self.begun + by.since(self.begun) / 2),
-            Some(by) => by,
-            None => patience,
-        };
-        now < until
-    }
-
-    /// The same, of one that was tried and failed: it is tried again after a pause.
-    fn tries_again(&mut self, now: Time, tid: Tid) -> bool {
-        let waits = self.waits_for(now, tid);
-        if let Some(busy) = self.busy.get_mut(&tid) {
-            busy.tries += 1;
-            busy.again = now + limits::busy_pause(busy.tries);
-        }
-        waits
-    }
-
-    /// A task stays; `shown` is its tid as people write it.
-    fn refuse(&mut self, now: Time, tid: Tid, shown: &str, mut why: Failed) {
-        if let Some(text) = why
-            .text
-            .strip_prefix(&format!("task {shown} cannot be moved: "))
-        {
-            why.text = text.to_owned();
-        }
-        let mut end = why.text.len().min(limits::DRAIN_REASON_MAX);
-        while !why.text.is_char_boundary(end) {
-            end -= 1;
-        }
-        why.text.truncate(end);
-        self.ended = now;
-        self.refused.insert(tid, why);
-    }
-}
-
-/// There is no other host that could take a task.
-fn nowhere() -> Failed {
-    let text = "there is no other host that takes tasks, so its tasks run on where they are; add \
-                one (vm add), or have one that drains take tasks again (vm drain --undo)";
-    Failed::new(FailKind::Refused, text)
-}
-
-/// The host takes tasks again.
-fn taken_back() -> Failed {
-    let text = "the drain was taken back; the other tasks run on where they are";
-    Failed::new(FailKind::Refused, text)
-}
-
 impl Daemon {
     /// Somebody here wants the tasks of a host to leave. The answer comes with the end of it.
-    pub(super) fn ask_drain(
+    pub(in crate::daemon) fn ask_drain(
         &mut self,
         asker: MoveAsker,
         name: &str,
@@ -222,7 +39,7 @@ impl Daemon {
     }
 
     /// Somebody here wants a host to take tasks again.
-    pub(super) fn ask_undrain(&mut self, name: &str) -> Result<HostId, Failed> {
+    pub(in crate::daemon) fn ask_undrain(&mut self, name: &str) -> Result<HostId, Failed> {
         let state = self.cx.agreement.state();
         let host = state
             .host_called(name)
@@ -235,7 +52,7 @@ impl Daemon {
         Ok(host)
     }
 
-    pub(super) fn on_drain_ask(&mut self, from: HostId, ask: DrainAsk) {
+    pub(in crate::daemon) fn on_drain_ask(&mut self, from: HostId, ask: DrainAsk) {
         let (now, me, DrainAsk { request, way }) = (self.cx.now, self.cx.me, ask);
         let apps = match way.checkpoint {
             true => self.apps_here(),
@@ -319,7 +136,7 @@ impl Daemon {
     }
 
     /// What came of saving an application first.
-    pub(super) fn on_drain_saved(&mut self, app: Tid, answer: &Answer) {
+    pub(in crate::daemon) fn on_drain_saved(&mut self, app: Tid, answer: &Answer) {
         let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
             return;
         };
@@ -370,14 +187,14 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_host_draining(&mut self, host: HostId) {
+    pub(in crate::daemon) fn on_host_draining(&mut self, host: HostId) {
         if host == self.cx.me {
             self.begin_drain();
         }
     }
 
     /// The log did not take it: another host began to drain, or this one did by another's wish.
-    pub(super) fn on_not_draining(&mut self, host: HostId) {
+    pub(in crate::daemon) fn on_not_draining(&mut self, host: HostId) {
         if host != self.cx.me || self.drain.is_none() {
             return;
         }
@@ -388,7 +205,7 @@ impl Daemon {
     }
 
     /// The host takes tasks again. Who is on his way goes on.
-    pub(super) fn on_host_resumed(&mut self, host: HostId) {
+    pub(in crate::daemon) fn on_host_resumed(&mut self, host: HostId) {
         self.consoles.on_host_resumed(&mut self.cx, host);
         if host == self.cx.me {
             self.give_up_drain(taken_back());
@@ -410,7 +227,7 @@ impl Daemon {
     }
 
     /// This host leaves, whether its tasks have left or not.
-    pub(super) fn end_drain_at_leave(&mut self) {
+    pub(in crate::daemon) fn end_drain_at_leave(&mut self) {
         let leave_by = self.drain.as_ref().and_then(|drain| drain.leave_by);
         let left = self.cx.agreement.state().task_count(self.cx.me);
         if leave_by.is_some_and(|by| self.cx.now >= by) && left > 0 {
@@ -426,7 +243,7 @@ impl Daemon {
     }
 
     /// The user asked this daemon to end, which is to drain its host first.
-    pub(super) fn drain_at_stop(&mut self, leave_by: Time) {
+    pub(in crate::daemon) fn drain_at_stop(&mut self, leave_by: Time) {
         let now = self.cx.now;
         let drain = self.drain.get_or_insert_with(|| Drain::new(now));
         drain.leave_by = Some(leave_by);
@@ -438,7 +255,7 @@ impl Daemon {
     }
 
     /// Whether this daemon was asked to end, and drains its host first.
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(in crate::daemon) fn is_stopping(&self) -> bool {
         let drain = self.drain.as_ref();
         drain.is_some_and(|drain| drain.leave_by.is_some())
     }
@@ -463,7 +280,7 @@ impl Daemon {
     }
 
     /// Does the next steps of this host's drain.
-    pub(super) fn review_drain(&mut self) {
+    pub(in crate::daemon) fn review_drain(&mut self) {
         self.sweep_lost_drain();
         self.review_saves();
         while let Some(drain) = self.drain.as_mut().filter(|drain| drain.active)
@@ -520,7 +337,7 @@ impl Daemon {
             return;
         }
         // While a checkpoint is made none moves.
-        let moves = self.leaving.contains_key(&tid) || self.cuts.contains_key(&app);
+        let moves = self.migration.leaving.contains_key(&tid) || self.cuts.contains_key(&app);
         let ready = self.tasks.get(&tid).is_some_and(LocalTask::is_settled);
         let pauses = drain.busy.get(&tid).is_some_and(|busy| now < busy.again);
         if moves || pauses || (!ready && drain.waits_for(now, tid)) {
@@ -593,7 +410,7 @@ impl Daemon {
     }
 
     /// What came of suspending an application with a task that cannot leave.
-    pub(super) fn on_drain_suspended(&mut self, app: Tid, answer: &Answer) {
+    pub(in crate::daemon) fn on_drain_suspended(&mut self, app: Tid, answer: &Answer) {
         let now = self.cx.now;
         let Some(drain) = &mut self.drain else {
             return;
@@ -615,7 +432,7 @@ impl Daemon {
     }
 
     /// A task that was to leave has left, or not.
-    pub(super) fn on_drain_move_end(&mut self, end: MoveEnd) {
+    pub(in crate::daemon) fn on_drain_move_end(&mut self, end: MoveEnd) {
         let (now, tid) = (self.cx.now, end.tid);
         let task = self.tasks.get(&tid);
         let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
@@ -653,7 +470,7 @@ impl Daemon {
     }
 
     /// Looks again at the tasks that could not be moved, and at the clock.
-    pub(super) fn on_drain_due(&mut self) {
+    pub(in crate::daemon) fn on_drain_due(&mut self) {
         let now = self.cx.now;
         let Some(drain) = &mut self.drain else {
             return;
@@ -669,7 +486,7 @@ impl Daemon {
     }
 
     /// A checkpoint has ended: tasks that waited for that may leave.
-    pub(super) fn drain_on(&mut self) {
+    pub(in crate::daemon) fn drain_on(&mut self) {
         if let Some(drain) = self.drain.as_mut().filter(|drain| drain.active) {
             drain.waiting.extend(std::mem::take(&mut drain.later));
         }
@@ -713,7 +530,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_drain_end(&mut self, end: DrainEnd) {
+    pub(in crate::daemon) fn on_drain_end(&mut self, end: DrainEnd) {
         let answer = end.result.map_or_else(Answer::Failed, Answer::Drained);
         self.answer_asked(end.request, &answer);
     }

@@ -5,14 +5,16 @@
 //! on. Where the answer depends on the log, it comes when the log has it; so what a task was told
 //! has happened everywhere before it or will.
 
-use super::{
-    Daemon,
-    context::Timer,
-    requester::MoveAsker,
-    spawn::Asker,
-    task_request::{Reply, Waiting},
+use super::spawning::Asker;
+use crate::{
+    Output,
+    daemon::{
+        Daemon,
+        context::Timer,
+        requester::MoveAsker,
+        task_request::{Reply, Waiting},
+    },
 };
-use crate::Output;
 use vm_wire::{
     CodecError, Frame, Message, Op, Tid, limits,
     peer::DrainWay,
@@ -33,7 +35,7 @@ fn asked(result: Result<(), Failed>) -> Reply {
 
 impl Daemon {
     /// A frame came from a task.
-    pub(super) fn on_task(&mut self, tid: Tid, mut frame: Frame) {
+    pub(in crate::daemon) fn on_task(&mut self, tid: Tid, mut frame: Frame) {
         match frame.header.op {
             Op::Ack if frame.header.to.is_none() => self.on_told(tid, frame.header.ack),
             Op::Await => match Await::read(&frame) {
@@ -240,7 +242,7 @@ impl Daemon {
     /// Sends the answer to a task's request, and keeps it, unless that is no longer its last one. One that
     /// is to stand gets it when it goes on: it may not have stopped yet, and the answer is of after
     /// its cut.
-    pub(super) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame) {
+    pub(in crate::daemon) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame) {
         if self.is_cut_ahead(tid) {
             // It may be of after the cut.
             self.postponed.push((tid, request, answer));
@@ -266,7 +268,7 @@ impl Daemon {
     }
 
     fn park(&mut self, tid: Tid, about: Tid, frame: &Frame) -> Reply {
-        self.parked.insert(tid);
+        self.parked.by_task.insert(tid);
         let due = self.cx.now + limits::HELD_TIME;
         self.cx
             .set_timer(due, Timer::Parked(tid, frame.header.request));
@@ -274,11 +276,11 @@ impl Daemon {
     }
 
     /// The log has moved: requests that waited for it go on.
-    pub(super) fn release_parked(&mut self) {
-        if self.parked.is_empty() {
+    pub(in crate::daemon) fn release_parked(&mut self) {
+        if self.parked.by_task.is_empty() {
             return;
         }
-        for tid in std::mem::take(&mut self.parked) {
+        for tid in std::mem::take(&mut self.parked.by_task) {
             let Some(task) = self.tasks.get(&tid) else {
                 continue;
             };
@@ -290,7 +292,7 @@ impl Daemon {
                 _ => self.waits_for(about),
             };
             if waits {
-                self.parked.insert(tid);
+                self.parked.by_task.insert(tid);
             } else {
                 self.answer_request(tid, &frame);
             }
@@ -299,7 +301,7 @@ impl Daemon {
 
     /// The log has not come to know the task: it does not exist. Siblings that are not known by
     /// now could not be started.
-    pub(super) fn on_parked_too_long(&mut self, tid: Tid, request: u64) {
+    pub(in crate::daemon) fn on_parked_too_long(&mut self, tid: Tid, request: u64) {
         if let Some(task) = self.tasks.get(&tid)
             && task.asked == request
             && let Some(Waiting::Task(about, frame)) = &task.waiting
@@ -308,7 +310,7 @@ impl Daemon {
                 Op::Siblings => self.siblings(tid).frame(),
                 _ => self.cx.no_such_task(*about).frame(),
             };
-            self.parked.remove(&tid);
+            self.parked.by_task.remove(&tid);
             self.answer_task(tid, request, answer);
         }
     }

@@ -17,9 +17,12 @@
 //! A coordinator hangs if it has not acted on a frame for [`limits::COORDINATOR_SILENT`]. One that has
 //! nothing to do is not asked.
 
-use super::{Daemon, context::Timer};
-use crate::{Agreed, Coordinated, MoveKey, Output, Time};
-use std::collections::{BTreeMap, BTreeSet};
+use super::coordinators::{Life, Process};
+use crate::{
+    Agreed, Coordinated, MoveKey, Output,
+    daemon::{Daemon, context::Timer},
+};
+use std::collections::BTreeSet;
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     agreed::Change,
@@ -29,54 +32,10 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// The process of an application's coordinator on this host.
-#[derive(Debug)]
-struct Process {
-    /// By which the shell knows it; of the last one if there is none.
-    number: u64,
-    /// The generation of the application that it was started for.
-    generation: u32,
-    started: Time,
-    stage: Life,
-    /// Number of the last frame to it, and of the last that it acted on.
-    sent: u64,
-    heard: u64,
-    /// Since when it has been silent about one.
-    silent: Option<Time>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
-    /// It is gone; the next one is started in a moment.
-    Gone,
-    /// It is being started.
-    Starting,
-    /// It is there.
-    Ready,
-    /// The log was asked to make it the coordinator under that term.
-    Proposed(u32),
-    /// It is the coordinator.
-    Serving(u32),
-}
-
-/// All that this daemon knows of coordinators.
-#[derive(Debug, Default)]
-pub(super) struct Coordinators {
-    /// By application.
-    processes: BTreeMap<Tid, Process>,
-    /// Number of the last process.
-    last: u64,
-    /// Applications of which a term was proposed and is not applied yet.
-    proposed: BTreeSet<Tid>,
-    /// Wishes that wait until a coordinator here serves, with their applications, since when, and in
-    /// which life of the application.
-    waiting: BTreeMap<(Tid, MoveKey), (Time, u32, Order)>,
-}
-
 impl Daemon {
     /// The coordinator of an application that serves here, by the number of its process and its term.
     pub fn serving_coordinator(&self, app: Tid) -> Option<(u64, u32)> {
-        let process = self.coordinators.processes.get(&app)?;
+        let process = self.migration.coordinators.processes.get(&app)?;
         match process.stage {
             Life::Serving(term) => Some((process.number, term)),
             _ => None,
@@ -84,18 +43,18 @@ impl Daemon {
     }
 
     /// A master is welcomed: the number of the process that its library may fork.
-    pub(super) fn await_coordinator(&mut self, master: Tid) -> Option<u64> {
+    pub(in crate::daemon) fn await_coordinator(&mut self, master: Tid) -> Option<u64> {
         let state = self.cx.agreement.state();
         let here = state.coordinating_host(master) == Some(self.cx.me);
-        if !here || self.coordinators.processes.contains_key(&master) {
+        if !here || self.migration.coordinators.processes.contains_key(&master) {
             return None;
         }
         Some(self.new_process(master))
     }
 
     fn new_process(&mut self, app: Tid) -> u64 {
-        self.coordinators.last += 1;
-        let number = self.coordinators.last;
+        self.migration.coordinators.last += 1;
+        let number = self.migration.coordinators.last;
         let process = Process {
             number,
             generation: self.cx.agreement.state().epochs(app).generation,
@@ -105,14 +64,14 @@ impl Daemon {
             heard: 0,
             silent: None,
         };
-        self.coordinators.processes.insert(app, process);
+        self.migration.coordinators.processes.insert(app, process);
         let due = self.cx.now + limits::COORDINATOR_START;
         self.cx.set_timer(due, Timer::Coordinator(app, number));
         number
     }
 
     /// Likewise, of the application of a task to which something happened.
-    pub(super) fn review_coordinator_of(&mut self, tid: Tid) {
+    pub(in crate::daemon) fn review_coordinator_of(&mut self, tid: Tid) {
         let task = self.cx.agreement.state().task(tid);
         if let Some(app) = task.map(|task| task.app) {
             self.review_coordinator(app);
@@ -121,19 +80,19 @@ impl Daemon {
     }
 
     /// Something changed that all applications may have to do with.
-    pub(super) fn review_coordinators(&mut self) {
+    pub(in crate::daemon) fn review_coordinators(&mut self) {
         let mut apps: BTreeSet<Tid> = self.cx.agreement.state().apps().collect();
-        apps.extend(self.coordinators.processes.keys());
+        apps.extend(self.migration.coordinators.processes.keys());
         for app in apps {
             self.review_coordinator(app);
         }
     }
 
     /// Does what is to be done about the coordinator of an application.
-    pub(super) fn review_coordinator(&mut self, app: Tid) {
+    pub(in crate::daemon) fn review_coordinator(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let generation = state.epochs(app).generation;
-        let process = self.coordinators.processes.get(&app);
+        let process = self.migration.coordinators.processes.get(&app);
         if process.is_some_and(|process| process.generation != generation) {
             // What it knows is of a life of the application that has ended.
             self.end_coordinator(app);
@@ -142,7 +101,7 @@ impl Daemon {
         let agreed = state.coordinator(app);
         let lives = state.tasks_of(app).next().is_some() && !state.halted();
         let mine = lives && state.coordinating_host(app) == Some(self.cx.me);
-        let process = self.coordinators.processes.get(&app);
+        let process = self.migration.coordinators.processes.get(&app);
         let serves = process.is_some_and(|process| {
             let term = agreed.filter(|agreed| agreed.host == self.cx.me);
             term.is_some_and(|agreed| process.stage == Life::Serving(agreed.term))
@@ -155,11 +114,16 @@ impl Daemon {
         }
         // The process of a master brings one along when it is welcomed, which one that does not use
         // vmlib never is. (The state may know of its birth before that was carried out here.)
-        let enrols = |master: &super::LocalTask| master.token.is_some();
+        let enrols = |master: &crate::daemon::LocalTask| master.token.is_some();
         let master_here = state
             .living_task(app)
             .is_some_and(|it| it.host == self.cx.me);
-        let wanted = self.coordinators.waiting.keys().any(|(of, _)| *of == app);
+        let wanted = self
+            .migration
+            .coordinators
+            .waiting
+            .keys()
+            .any(|(of, _)| *of == app);
         if master_here && !wanted && self.tasks.get(&app).is_none_or(enrols) {
             return;
         }
@@ -189,9 +153,9 @@ impl Daemon {
     }
 
     fn propose_coordinator(&mut self, app: Tid, term: u32) {
-        if let Some(process) = self.coordinators.processes.get_mut(&app) {
+        if let Some(process) = self.migration.coordinators.processes.get_mut(&app) {
             process.stage = Life::Proposed(term);
-            self.coordinators.proposed.insert(app);
+            self.migration.coordinators.proposed.insert(app);
             let host = self.cx.me;
             self.cx
                 .agreement
@@ -201,15 +165,15 @@ impl Daemon {
 
     /// The log has made the process here the coordinator.
     fn serve(&mut self, app: Tid, term: u32) {
-        if let Some(process) = self.coordinators.processes.get_mut(&app) {
+        if let Some(process) = self.migration.coordinators.processes.get_mut(&app) {
             process.stage = Life::Serving(term);
         }
         let host = self.cx.me;
         self.tell_coordinator(app, Serve { app, term, host }.frame());
         let all = (app, (HostId(0), 0))..=(app, (HostId(u16::MAX), u64::MAX));
-        let waiting = self.coordinators.waiting.range(all);
+        let waiting = self.migration.coordinators.waiting.range(all);
         for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
-            if let Some((since, life, ask)) = self.coordinators.waiting.remove(&key)
+            if let Some((since, life, ask)) = self.migration.coordinators.waiting.remove(&key)
                 && self.cx.now < since + limits::COORDINATOR_WAIT
                 && life == self.cx.agreement.state().epochs(app).generation
             {
@@ -222,8 +186,8 @@ impl Daemon {
 
     /// This host has none to look after.
     fn end_coordinator(&mut self, app: Tid) {
-        self.coordinators.proposed.remove(&app);
-        if let Some(process) = self.coordinators.processes.remove(&app)
+        self.migration.coordinators.proposed.remove(&app);
+        if let Some(process) = self.migration.coordinators.processes.remove(&app)
             && process.stage != Life::Gone
         {
             self.cx.emit(Output::EndCoordinator(process.number));
@@ -232,7 +196,7 @@ impl Daemon {
 
     /// The process is of no use, or gone.
     fn lose_coordinator(&mut self, app: Tid) {
-        let Some(process) = self.coordinators.processes.get_mut(&app) else {
+        let Some(process) = self.migration.coordinators.processes.get_mut(&app) else {
             return;
         };
         if process.stage == Life::Gone {
@@ -249,14 +213,14 @@ impl Daemon {
     }
 
     fn app_of_process(&self, number: u64) -> Option<Tid> {
-        let mut processes = self.coordinators.processes.iter();
+        let mut processes = self.migration.coordinators.processes.iter();
         let found = processes
             .find(|(_, process)| process.number == number && process.stage != Life::Gone)?;
         Some(*found.0)
     }
 
     /// The process of a coordinator is gone, or could not be started.
-    pub(super) fn on_coordinator_gone(&mut self, number: u64) {
+    pub(in crate::daemon) fn on_coordinator_gone(&mut self, number: u64) {
         if let Some(app) = self.app_of_process(number) {
             self.cx.counters.moves.coordinators_lost += 1;
             self.lose_coordinator(app);
@@ -264,9 +228,9 @@ impl Daemon {
     }
 
     /// Something about the process of a coordinator takes too long.
-    pub(super) fn on_coordinator_due(&mut self, app: Tid, number: u64) {
+    pub(in crate::daemon) fn on_coordinator_due(&mut self, app: Tid, number: u64) {
         let now = self.cx.now;
-        let Some(process) = self.coordinators.processes.get(&app) else {
+        let Some(process) = self.migration.coordinators.processes.get(&app) else {
             return;
         };
         if process.number != number {
@@ -296,7 +260,7 @@ impl Daemon {
     }
 
     /// The process of a coordinator says something.
-    pub(super) fn on_coordinator(&mut self, number: u64, frame: &Frame) {
+    pub(in crate::daemon) fn on_coordinator(&mut self, number: u64, frame: &Frame) {
         let Some(app) = self.app_of_process(number) else {
             return;
         };
@@ -322,7 +286,7 @@ impl Daemon {
     }
 
     fn on_coordinator_ready(&mut self, app: Tid) {
-        if let Some(process) = self.coordinators.processes.get_mut(&app)
+        if let Some(process) = self.migration.coordinators.processes.get_mut(&app)
             && process.stage == Life::Starting
         {
             process.stage = Life::Ready;
@@ -332,7 +296,7 @@ impl Daemon {
 
     fn on_heard(&mut self, app: Tid, number: u64) {
         let now = self.cx.now;
-        if let Some(process) = self.coordinators.processes.get_mut(&app)
+        if let Some(process) = self.migration.coordinators.processes.get_mut(&app)
             && (process.heard + 1..=process.sent).contains(&number)
         {
             process.heard = number;
@@ -415,7 +379,7 @@ impl Daemon {
         true
     }
 
-    pub(super) fn mail_to_coordinator(&mut self, app: Tid, from: HostId, order: &Order) {
+    pub(in crate::daemon) fn mail_to_coordinator(&mut self, app: Tid, from: HostId, order: &Order) {
         let mail = Mail {
             host: from,
             order: Body::from(order.to_payload()),
@@ -426,7 +390,7 @@ impl Daemon {
     /// Sends a frame to the process of a coordinator, which is to answer.
     fn tell_coordinator(&mut self, app: Tid, frame: Frame) {
         let now = self.cx.now;
-        let Some(process) = self.coordinators.processes.get_mut(&app) else {
+        let Some(process) = self.migration.coordinators.processes.get_mut(&app) else {
             return;
         };
         process.sent += 1;
@@ -441,12 +405,12 @@ impl Daemon {
     }
 
     /// The log has another coordinator of an application.
-    pub(super) fn on_coordinated(&mut self, app: Tid) {
-        self.coordinators.proposed.remove(&app);
+    pub(in crate::daemon) fn on_coordinated(&mut self, app: Tid) {
+        self.migration.coordinators.proposed.remove(&app);
         self.review_coordinator(app);
         let state = self.cx.agreement.state();
         let of_app = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
-        let asked = self.asked_moves.iter();
+        let asked = self.migration.requests.iter();
         let asked: Vec<u64> = asked
             .filter(|(_, asked)| asked.driven.as_ref().is_some_and(|it| of_app(it.ask.tid)))
             .map(|(number, _)| *number)
@@ -461,37 +425,43 @@ impl Daemon {
     }
 
     /// The log did not take a term.
-    pub(super) fn on_not_coordinated(&mut self, app: Tid, host: HostId) {
+    pub(in crate::daemon) fn on_not_coordinated(&mut self, app: Tid, host: HostId) {
         if host == self.cx.me {
-            self.coordinators.proposed.remove(&app);
+            self.migration.coordinators.proposed.remove(&app);
             self.review_coordinator(app);
         }
     }
 
     /// Nothing of this daemon is on its way into the log any more: terms that it has not heard of
     /// were void. (See [`Daemon::sweep_lost_births`].)
-    pub(super) fn sweep_lost_terms(&mut self) {
-        for app in std::mem::take(&mut self.coordinators.proposed) {
+    pub(in crate::daemon) fn sweep_lost_terms(&mut self) {
+        for app in std::mem::take(&mut self.migration.coordinators.proposed) {
             self.review_coordinator(app);
         }
     }
 
     /// A task has ended. Without its application there is no coordinator that would answer or order.
-    pub(super) fn forget_application(&mut self, app: Tid) {
+    pub(in crate::daemon) fn forget_application(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         if state.tasks_of(app).next().is_some() {
             return;
         }
         let of_app = |tid: Tid| state.task(tid).is_none_or(|task| task.app == app);
-        self.move_orders.early.retain(|_, (_, order)| match order {
-            Order::MoveOrder(order) => !of_app(order.tid),
-            Order::MoveCancel(cancel) => !of_app(cancel.tid),
-            _ => false,
-        });
-        let held = &mut self.move_orders.held;
+        self.migration
+            .orders
+            .early
+            .retain(|_, (_, order)| match order {
+                Order::MoveOrder(order) => !of_app(order.tid),
+                Order::MoveCancel(cancel) => !of_app(cancel.tid),
+                _ => false,
+            });
+        let held = &mut self.migration.orders.held;
         held.retain(|_, (_, _, order)| !of_app(order.tid));
-        self.coordinators.waiting.retain(|(of, _), _| *of != app);
-        let tids = self.asked_moves.values();
+        self.migration
+            .coordinators
+            .waiting
+            .retain(|(of, _), _| *of != app);
+        let tids = self.migration.requests.values();
         let tids = tids.filter_map(|asked| Some(asked.driven.as_ref()?.ask.tid));
         let over: BTreeSet<Tid> = tids.filter(|tid| of_app(*tid)).collect();
         self.end_moves(|driven| over.contains(&driven.ask.tid) && driven.phase.is_none());
@@ -499,7 +469,7 @@ impl Daemon {
     }
 
     /// Somebody wants a move driven by the coordinator here, which may not serve yet.
-    pub(super) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk) {
+    pub(in crate::daemon) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk) {
         let state = self.cx.agreement.state();
         let app = state.task(ask.tid).map(|task| task.app);
         let is_over = |app: &Tid| ask.generation < state.epochs(*app).generation;
@@ -512,14 +482,19 @@ impl Daemon {
     }
 
     /// Hands a wish of a life of an application to its coordinator here, which may not serve yet.
-    pub(super) fn ask_or_wait(&mut self, (app, life): (Tid, u32), key: MoveKey, ask: Order) {
+    pub(in crate::daemon) fn ask_or_wait(
+        &mut self,
+        (app, life): (Tid, u32),
+        key: MoveKey,
+        ask: Order,
+    ) {
         // The log here may be behind the asker's.
         let is_known = life == self.cx.agreement.state().epochs(app).generation;
         if is_known && self.serving_coordinator(app).is_some() {
             return self.mail_to_coordinator(app, key.0, &ask);
         }
         let now = self.cx.now;
-        let waiting = &mut self.coordinators.waiting;
+        let waiting = &mut self.migration.coordinators.waiting;
         waiting.retain(|_, (since, ..)| now < *since + limits::COORDINATOR_WAIT);
         if waiting.len() < limits::MOVES_WAITING_MAX {
             waiting.insert((app, key), (now, life, ask));
@@ -528,7 +503,7 @@ impl Daemon {
     }
 
     /// An owner tells the coordinator here how a move stands.
-    pub(super) fn on_move_reported(&mut self, owner: HostId, reported: MoveReported) {
+    pub(in crate::daemon) fn on_move_reported(&mut self, owner: HostId, reported: MoveReported) {
         let app = self
             .cx
             .agreement

@@ -1,37 +1,10 @@
-//! Moves of tasks from host to host (`docs/failure-model.md`, "Moves").
-//!
-//! ```text
-//! source                                   target
-//! MoveOffer                            ->  is there room?
-//!                                      <-  MoveReady(ticket)
-//! task runs, memory  -> transfer       ->  restorer
-//! task frozen, rest  -> transfer       ->  verified, frozen
-//!                                      <-  MoveLoaded
-//! MoveRelease (belongings)             ->  proposes Relocate
-//!            Relocate applied: the source ends its copy, the target lets its own go on
-//! ```
-//!
-//! The wishes are in `asked`, the source's side in `leaving`, the target's in `arriving`; here is what
-//! the log says of a task that moves, and what becomes of it when it or a host is lost.
-//!
-//! The coordinator of the task's application orders it and is told of each phase
-//! (`coordinators`); nothing below waits for it.
-//!
-//! Until `MoveRelease` the source alone may take everything back: the task runs on where it is.
-//! After it the log decides: `Relocate`, proposed by the target, or `Stay`, proposed by the source
-//! once it is in doubt, or the death of the target. Whichever comes first holds, so the task runs
-//! exactly once.
-//!
-//! While a task is frozen, what comes for it waits here, and follows it; a sender whose frames find no
-//! room is asked to send them again. When it moves, every daemon tells its tasks.
-//!
-//! What is unread in the task's socket does not move: its request under way is answered before the
-//! release, or asked anew at the target; what it was told and has not acknowledged goes along. An
-//! offer that is ahead of the target's log waits until that has caught up: a task may come back
-//! before its old host knows that it went.
+//! What the log says of a task that moves, and what becomes of the task when its process or a host is lost.
 
-use super::{Daemon, arriving::Arriving, context::past, leaving::Leaving, local_task::LocalTask};
-use crate::Output;
+use super::{MovesUnderway, incoming::Arriving, outgoing::Leaving};
+use crate::{
+    Output,
+    daemon::{Daemon, context::past, local_task::LocalTask},
+};
 use vm_wire::{
     HostId, Message, Tid,
     agreed::{Change, ExitStatus},
@@ -40,42 +13,26 @@ use vm_wire::{
     task::{FailKind, Failed, Located},
 };
 
-/// What of moves is under way at a daemon.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct MovesUnderway {
-    /// Tasks here that are on their way elsewhere.
-    pub leaving: Vec<Tid>,
-    /// Tasks from elsewhere that are on their way here.
-    pub arriving: Vec<Tid>,
-    /// Tasks here that stand still.
-    pub frozen: Vec<Tid>,
-    /// Wishes here that were not answered.
-    pub asked: usize,
-}
-
-impl MovesUnderway {
-    /// Whether there is nothing.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl Daemon {
     /// What of moves is under way here, to be looked at.
     pub fn moves_underway(&self) -> MovesUnderway {
         let frozen = self.tasks.iter().filter(|(_, task)| task.frozen);
-        let arriving = self.arriving.keys().chain(self.early_offers.keys());
+        let arriving = self
+            .migration
+            .arriving
+            .keys()
+            .chain(self.migration.early_offers.keys());
         MovesUnderway {
-            leaving: self.leaving.keys().copied().collect(),
+            leaving: self.migration.leaving.keys().copied().collect(),
             arriving: arriving.copied().collect(),
             frozen: frozen.map(|(tid, _)| *tid).collect(),
-            asked: self.asked_moves.len(),
+            asked: self.migration.requests.len(),
         }
     }
 
     /// The log says where a task is from now on, and under which incarnation.
     /// Whether it is suspended there, unless it only stays what it was.
-    pub(super) fn on_moved(
+    pub(in crate::daemon) fn on_moved(
         &mut self,
         tid: Tid,
         to: HostId,
@@ -102,14 +59,19 @@ impl Daemon {
     }
 
     /// A task is this host's: it arrives, or stays, or is suspended or resumed here.
-    pub(super) fn settle_here(&mut self, tid: Tid, incarnation: u32, suspended: Option<bool>) {
+    pub(in crate::daemon) fn settle_here(
+        &mut self,
+        tid: Tid,
+        incarnation: u32,
+        suspended: Option<bool>,
+    ) {
         let known = self.tasks.get(&tid).map(|task| task.image.is_some());
         match (known, suspended) {
             (Some(false), Some(true)) => self.settle_suspended(tid, incarnation),
             (Some(true), Some(false)) => self.settle_resumed(tid, incarnation),
             (Some(_), _) => self.settle_known(tid, incarnation),
             (None, _) => {
-                if let Some(arrived) = self.arriving.remove(&tid) {
+                if let Some(arrived) = self.migration.arriving.remove(&tid) {
                     self.settle_arrived(tid, incarnation, arrived, suspended == Some(true));
                 }
             }
@@ -134,12 +96,12 @@ impl Daemon {
                 unasked: false,
             });
         }
-        if self.leaving.contains_key(&tid) {
+        if self.migration.leaving.contains_key(&tid) {
             self.cx.counters.moves.stayed += 1;
             // If it was to be resumed here.
             self.discard(tid);
             self.thaw(tid);
-            let to = self.leaving.get(&tid).map(|moving| moving.to);
+            let to = self.migration.leaving.get(&tid).map(|moving| moving.to);
             let name = self.cx.host_name(to.unwrap_or_default());
             let why = format!("host '{name}' did not take it in time");
             let failed = self.cannot_move(tid, FailKind::System, &why);
@@ -174,7 +136,7 @@ impl Daemon {
             task.image = None;
         }
         for what in &task.watches {
-            self.watchers.entry(*what).or_default().insert(tid);
+            self.watching.watchers.entry(*what).or_default().insert(tid);
         }
         self.cx.counters.moves.came += 1;
         self.tasks.insert(tid, task);
@@ -209,13 +171,13 @@ impl Daemon {
 
     /// It is another host's.
     fn settle_there(&mut self, tid: Tid, to: HostId, suspended: Option<bool>) {
-        if self.arriving.contains_key(&tid) {
+        if self.migration.arriving.contains_key(&tid) {
             self.discard(tid);
         }
         let mut sent_again = 0;
         if self.tasks.contains_key(&tid) {
             self.forget_watches(tid);
-            self.parked.remove(&tid);
+            self.parked.by_task.remove(&tid);
             self.consoles.forget_output(&mut self.cx, tid);
             let was_suspended = self.is_suspended(tid);
             match suspended {
@@ -227,7 +189,7 @@ impl Daemon {
             }
             if let Some(mut task) = self.tasks.remove(&tid) {
                 let unanswered = |moving: &Leaving| moving.unanswered;
-                if self.leaving.get(&tid).is_some_and(unanswered)
+                if self.migration.leaving.get(&tid).is_some_and(unanswered)
                     && let Some(answer) = &task.answer
                 {
                     self.send_answer_after(tid, task.asked, answer);
@@ -241,14 +203,14 @@ impl Daemon {
                     self.cx.send_order(to, &Order::SignalOrder(order));
                 }
                 sent_again = task.absent.missed_chunks();
-                let (waited, missed) = task.absent.leave(&mut self.absent_bytes);
+                let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
                 self.send_on(tid, waited, missed);
             }
             self.cx.emit(Output::Discard(tid));
         }
         self.leave_cut(tid);
         self.hold_no_more(tid);
-        if let Some(moving) = self.leaving.remove(&tid) {
+        if let Some(moving) = self.migration.leaving.remove(&tid) {
             self.cx.counters.moves.went += 1;
             self.cx.counters.moves.went_in_doubt += u64::from(moving.doubted);
             let asker = moving.asker;
@@ -258,7 +220,7 @@ impl Daemon {
     }
 
     /// Tells the tasks here, and this daemon's own ends of channels, where a task is.
-    pub(super) fn tell_located(&mut self, tid: Tid, host: HostId, incarnation: u32) {
+    pub(in crate::daemon) fn tell_located(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         let located = Located {
             peer: Some(tid),
             host,
@@ -277,8 +239,8 @@ impl Daemon {
     }
 
     /// A task here ended while it was on its way, or the log says so.
-    pub(super) fn end_moves_of(&mut self, tid: Tid, status: ExitStatus) {
-        if let Some(moving) = self.leaving.get(&tid) {
+    pub(in crate::daemon) fn end_moves_of(&mut self, tid: Tid, status: ExitStatus) {
+        if let Some(moving) = self.migration.leaving.get(&tid) {
             let abort = MoveAbort {
                 tid,
                 incarnation: moving.incarnation,
@@ -289,7 +251,7 @@ impl Daemon {
             self.give_up_move(tid, Failed::new(FailKind::NoSuchTask, text));
         }
         let state = self.cx.agreement.state();
-        if let Some(arriving) = self.arriving.get(&tid)
+        if let Some(arriving) = self.migration.arriving.get(&tid)
             && arriving.from != HostId::NONE
             && !state.is_present(arriving.from)
         {
@@ -300,19 +262,25 @@ impl Daemon {
         }
         self.review_ends(tid);
         self.review_early(|_, about| about == tid);
-        self.early_offers.remove(&tid);
-        self.early_answers.remove(&tid);
+        self.migration.early_offers.remove(&tid);
+        self.migration.early_answers.remove(&tid);
         self.discard(tid);
     }
 
     /// A host is gone: what was on its way there stays, what was awaited from it does not come.
-    pub(super) fn lose_moves_of(&mut self, host: HostId) {
-        self.early_offers.retain(|_, (from, _)| *from != host);
+    pub(in crate::daemon) fn lose_moves_of(&mut self, host: HostId) {
+        self.migration
+            .early_offers
+            .retain(|_, (from, _)| *from != host);
         for tid in self.tasks.keys().copied().collect::<Vec<_>>() {
             self.ask_anew(tid, host);
         }
         let name = self.cx.host_name(host);
-        let there = self.leaving.iter().filter(|(_, moving)| moving.to == host);
+        let there = self
+            .migration
+            .leaving
+            .iter()
+            .filter(|(_, moving)| moving.to == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.cx.counters.moves.targets_lost += 1;
             let why = format!("host '{name}' was lost");
@@ -320,6 +288,7 @@ impl Daemon {
             self.call_off(tid, failed);
         }
         let here = self
+            .migration
             .arriving
             .iter()
             .filter(|(_, arriving)| arriving.from == host);
@@ -327,11 +296,12 @@ impl Daemon {
             self.discard(tid);
         }
         let lost = self
-            .asked_moves
+            .migration
+            .requests
             .iter()
             .filter(|(_, asked)| asked.host == host && !asked.has_ended());
         for number in lost.map(|(number, _)| *number).collect::<Vec<_>>() {
-            if let Some(asked) = self.asked_moves.remove(&number) {
+            if let Some(asked) = self.migration.requests.remove(&number) {
                 let state = self.cx.agreement.state();
                 let owner = asked.tid.and_then(|tid| state.living_task(tid));
                 let text = match owner.map(|task| self.cx.host_name(task.host)) {

@@ -1,62 +1,53 @@
-//! Moves at their target: the offer, the image, the release (see `moves`).
+//! Moves at their target: the offer, the image, the release (see [`super`]).
 
-use super::Daemon;
-use crate::{Output, placement};
+use super::incoming::Arriving;
+use crate::{Output, daemon::Daemon, placement};
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, ExitStatus},
     limits,
-    peer::{Belongings, MoveAbort, MoveLoaded, MoveOffer, MoveReady, MoveRelease, Order},
+    peer::{MoveAbort, MoveLoaded, MoveOffer, MoveReady, MoveRelease, Order},
     task::{FailKind, Failed},
 };
-
-/// A task of another host that is on its way here.
-#[derive(Debug)]
-pub(super) struct Arriving {
-    /// Where it was; none if it comes from the store.
-    pub from: HostId,
-    pub incarnation: u32,
-    /// What belongs to it, once the source has released it.
-    pub belongings: Option<Belongings>,
-    /// Its process has ended before it could go on.
-    pub lost: bool,
-    /// What that process has said on its standard error: why it could not become the task.
-    pub said: Vec<u8>,
-}
 
 impl Daemon {
     /// At the target: is there room? Where a task was is forgotten before it comes back, so an offer
     /// that is ahead of the log here waits for it.
-    pub(super) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer) {
+    pub(in crate::daemon) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer) {
         let known = self.cx.agreement.state().task(offer.tid);
         if known.is_none_or(|task| task.incarnation < offer.incarnation) {
-            self.early_offers.insert(offer.tid, (from, offer.clone()));
+            self.migration
+                .early_offers
+                .insert(offer.tid, (from, offer.clone()));
         } else {
             self.answer_offer(from, offer);
         }
     }
 
     /// The log has come to know where a task is.
-    pub(super) fn review_offer(&mut self, tid: Tid, host: HostId, incarnation: u32) {
+    pub(in crate::daemon) fn review_offer(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         if let Some(offer) = self.take_early_offer(tid, host, incarnation) {
             self.answer_offer(host, &offer);
         }
     }
 
-    pub(super) fn take_early_offer(
+    pub(in crate::daemon) fn take_early_offer(
         &mut self,
         tid: Tid,
         from: HostId,
         incarnation: u32,
     ) -> Option<MoveOffer> {
-        let (host, early) = self.early_offers.get(&tid)?;
+        let (host, early) = self.migration.early_offers.get(&tid)?;
         if (*host, early.incarnation) != (from, incarnation) {
             return None;
         }
-        self.early_offers.remove(&tid).map(|(_, offer)| offer)
+        self.migration
+            .early_offers
+            .remove(&tid)
+            .map(|(_, offer)| offer)
     }
 
-    pub(super) fn answer_offer(&mut self, from: HostId, offer: &MoveOffer) {
+    pub(in crate::daemon) fn answer_offer(&mut self, from: HostId, offer: &MoveOffer) {
         let MoveOffer {
             tid,
             incarnation,
@@ -76,7 +67,7 @@ impl Daemon {
         }
     }
 
-    pub(super) fn accept_offer(
+    pub(in crate::daemon) fn accept_offer(
         &mut self,
         from: HostId,
         tid: Tid,
@@ -93,7 +84,7 @@ impl Daemon {
             return Err(Failed::new(FailKind::Refused, text));
         }
         // One that is suspended here has its room.
-        if from != self.cx.me && self.room() <= self.arriving.len() as u64 {
+        if from != self.cx.me && self.room() <= self.migration.arriving.len() as u64 {
             let name = &self.cx.config.facts.name;
             let max = self.cx.config.facts.tasks_max;
             let text = format!("host '{name}' runs {max} tasks, its limit (see vmd --max-tasks)");
@@ -107,7 +98,7 @@ impl Daemon {
             lost: false,
             said: Vec::new(),
         };
-        if self.arriving.insert(tid, arriving).is_some() {
+        if self.migration.arriving.insert(tid, arriving).is_some() {
             // An earlier move of it that was taken back.
             self.cx.emit(Output::Discard(tid));
         }
@@ -124,16 +115,21 @@ impl Daemon {
     }
 
     /// A process that is no task here says something: perhaps why it cannot become one that comes.
-    pub(super) fn on_restorer_said(&mut self, tid: Tid, stream: u8, bytes: &[u8]) {
-        if let Some(arriving) = self.arriving.get_mut(&tid).filter(|_| stream == 2) {
+    pub(in crate::daemon) fn on_restorer_said(&mut self, tid: Tid, stream: u8, bytes: &[u8]) {
+        if let Some(arriving) = self
+            .migration
+            .arriving
+            .get_mut(&tid)
+            .filter(|_| stream == 2)
+        {
             let room = limits::MOVE_WORDS_MAX - arriving.said.len();
             arriving.said.extend(bytes.iter().take(room));
         }
     }
 
     /// Why there is no process that could become that task.
-    pub(super) fn restorer_ended(&self, tid: Tid, status: ExitStatus) -> Failed {
-        let said = self.arriving.get(&tid).map(|arriving| {
+    pub(in crate::daemon) fn restorer_ended(&self, tid: Tid, status: ExitStatus) -> Failed {
+        let said = self.migration.arriving.get(&tid).map(|arriving| {
             let said = String::from_utf8_lossy(&arriving.said);
             said.trim().replace('\n', "; ")
         });
@@ -145,8 +141,8 @@ impl Daemon {
     }
 
     /// At the target: the process of the image stands ready, or there is none.
-    pub(super) fn on_arrived(&mut self, tid: Tid, result: Result<(), Failed>) {
-        let Some(arriving) = self.arriving.get_mut(&tid) else {
+    pub(in crate::daemon) fn on_arrived(&mut self, tid: Tid, result: Result<(), Failed>) {
+        let Some(arriving) = self.migration.arriving.get_mut(&tid) else {
             return;
         };
         let (from, incarnation) = (arriving.from, arriving.incarnation);
@@ -180,10 +176,10 @@ impl Daemon {
         }
     }
 
-    pub(super) fn on_move_release(&mut self, from: HostId, release: MoveRelease) {
+    pub(in crate::daemon) fn on_move_release(&mut self, from: HostId, release: MoveRelease) {
         let me = self.cx.me;
         let tid = release.tid;
-        let Some(arriving) = self.arriving.get_mut(&tid).filter(|arriving| {
+        let Some(arriving) = self.migration.arriving.get_mut(&tid).filter(|arriving| {
             (arriving.from, arriving.incarnation) == (from, release.incarnation)
         }) else {
             return;
@@ -200,23 +196,28 @@ impl Daemon {
         });
     }
 
-    pub(super) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort) {
+    pub(in crate::daemon) fn on_move_abort(&mut self, from: HostId, abort: &MoveAbort) {
         self.take_early_offer(abort.tid, from, abort.incarnation);
-        if self.arriving.get(&abort.tid).is_some_and(|arriving| {
-            (arriving.from, arriving.incarnation) == (from, abort.incarnation)
-        }) {
+        if self
+            .migration
+            .arriving
+            .get(&abort.tid)
+            .is_some_and(|arriving| {
+                (arriving.from, arriving.incarnation) == (from, abort.incarnation)
+            })
+        {
             self.discard(abort.tid);
         }
     }
 
     /// The target's copy is of no use.
-    pub(super) fn discard(&mut self, tid: Tid) {
-        if self.arriving.remove(&tid).is_some() {
+    pub(in crate::daemon) fn discard(&mut self, tid: Tid) {
+        if self.migration.arriving.remove(&tid).is_some() {
             self.cx.emit(Output::Discard(tid));
         }
     }
 
-    pub(super) fn lose_arrived(&mut self, tid: Tid, incarnation: u32) {
+    pub(in crate::daemon) fn lose_arrived(&mut self, tid: Tid, incarnation: u32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.exiting = true;
             self.cx.agreement.propose(Change::Exit {

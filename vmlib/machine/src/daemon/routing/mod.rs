@@ -1,0 +1,31 @@
+//! Frames on their way: between tasks here, and over the links to other hosts.
+//!
+//! | file | concern |
+//! |---|---|
+//! | `traffic` | where a frame goes: the hot path, and frames that cannot go on |
+//! | `link`, `links` | a link to another host, and the steps when it is made or broken |
+
+mod link;
+mod links;
+mod traffic;
+
+use super::absent::Absent;
+use crate::route::Held;
+use link::Link;
+use std::collections::BTreeMap;
+use vm_wire::HostId;
+
+/// The links of this host, and the frames that wait.
+#[derive(Debug, Default)]
+pub(super) struct Routing {
+    /// Frames whose receiver the log here does not know yet.
+    pub held: Held,
+    /// The links to other hosts, by host.
+    pub links: BTreeMap<HostId, Link>,
+    /// Frames that wait for links, by host.
+    pub absent_links: BTreeMap<HostId, Absent>,
+    /// Bytes that wait for links, and for tasks here without a data socket.
+    pub absent_bytes: usize,
+    /// Whether the endpoint may have got a message.
+    pub mail: bool,
+}
