@@ -1,6 +1,6 @@
-//! The entries of the one log, and the records of the state that they change.
-//!
-//! How they are applied is in the `machine` crate; here is only what travels.
+//! The entries of the log, and the records of the agreed state that they change.
+//! The rules that apply an entry are in the `machine` crate. This module holds only the types that
+//! travel.
 
 use crate::{
     checkpoint::{Policy, SavedGroup, Stop},
@@ -9,108 +9,112 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// One entry: the changes that one daemon gathered in one turn.
-///
-/// A daemon has one entry under way at a time and numbers its entries from 1, so an entry that
-/// was proposed twice is applied once: a number not above the proposer's last is void.
+/// One entry: the changes that one daemon proposed together.
+/// A daemon has at most one entry under way and numbers its entries from 1. A number that is not
+/// above the proposer's last number is void, so an entry that was proposed twice is applied once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Who proposed it.
+    /// The host whose daemon proposed the entry.
     pub proposer: HostId,
-    /// The proposer's number of this entry; 0 for entries that are idempotent by themselves (a
-    /// join, proposed by whichever host was asked; a host's death, proposed by the leader).
+    /// The proposer's number of this entry. 0: the entry is idempotent by itself (a join, proposed
+    /// by the host that received the request; the death of a host, proposed by the leader).
     pub number: u64,
-    /// Applied in this order, each on its own: a void change does not stop the others.
+    /// Applied in this order. A void change does not stop the changes after it.
     pub changes: Vec<Change>,
 }
 
-/// One change of the agreed state. A change whose conditions do not hold when it is applied is
-/// void: it changes nothing, and its proposer sees so.
+/// One change of the agreed state. A change is void if its conditions do not hold when it is
+/// applied: it changes nothing, and its proposer is informed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    /// A host joins; the state gives it the next number. The nonce makes asking twice one host.
-    /// Void if a living host has that name.
+    /// A host joins and receives the next host number. Two joins with the same nonce are one host.
+    /// Void if a living host has the same name.
     HostJoin {
         /// Drawn by the joining daemon at its start.
         nonce: u64,
-        /// What the host says of itself.
+        /// Facts that the host states about itself.
         facts: HostFacts,
     },
-    /// A host is reached at another address than it said. Void unless it is in the machine.
+    /// The address of a host changes. Void unless the host is in the machine.
     HostAddress {
         /// The host.
         host: HostId,
         /// `address:port`.
         addr: String,
     },
-    /// The host's tasks are to leave: none are placed there or moved there any more. Void if the
-    /// host takes no tasks anyway, or no other host does and they are not to be suspended.
+    /// A drain of a host begins: no task is placed there or moved there any more. Void if the host
+    /// takes no tasks already, or if no other host takes tasks and `suspend` is false.
     HostDraining {
-        /// The host.
+        /// The draining host.
         host: HostId,
-        /// What has nowhere to go is suspended.
+        /// Whether tasks that no other host can take are suspended.
         suspend: bool,
     },
-    /// The host takes tasks again. Void if it was not draining.
+    /// The drain of a host ends: the host takes tasks again. Void if the host was not draining.
     HostResumed(HostId),
-    /// A planned leave begins: no more tasks are placed there, it stops being a voter.
+    /// A host begins to leave in order: no task is placed there any more, and the host stops being
+    /// a voter.
     HostLeaving(HostId),
-    /// A planned leave is complete; what still ran there has ended.
+    /// A host has left in order. Tasks that still ran there have ended.
     HostGone(HostId),
-    /// The host's lease must have ended: its tasks are dead.
+    /// A host is lost: its lease must have ended, and its tasks are dead.
     HostDead(HostId),
-    /// `count` tasks numbered from `first` are born on `host`, asked for by `(asker, request)`.
-    /// Void if that request already bore a task of one of these indices, or the host is not living.
+    /// `count` tasks start on `host`, numbered from `first`, for the request `(asker, request)`.
+    /// Void if that request already has a task with one of these indices, or if the host is not
+    /// living.
     Spawn(SpawnRecord),
-    /// A task ends. Void if it is not at `(host, incarnation)`.
+    /// A task ends. Void unless the task is at `(host, incarnation)`.
     Exit {
         /// The task.
         tid: Tid,
-        /// Where it ends.
+        /// The task's owner at its end.
         host: HostId,
-        /// Its incarnation there.
+        /// The task's incarnation on that host.
         incarnation: u32,
-        /// How it ended.
+        /// The way in which the task ended.
         status: ExitStatus,
-        /// A signal ended it that nobody sent through the machine.
+        /// Whether a signal ended the task that was not sent through the machine.
         killed: bool,
-        /// Nobody has asked it to end: it sent no signal to it, and its host is not leaving.
+        /// Whether nothing requested the end: no signal was sent through the machine, and the host
+        /// is not leaving.
         unasked: bool,
     },
-    /// The target becomes the owner of a task (`docs/protocol.md`, "Moves"). Void if the task is not at
-    /// `(from, incarnation)`. Afterwards the task is at `to` with the next incarnation. The entry may
-    /// also suspend the task, or resume it, on the same host too: then `from` is `to`. It is void if
-    /// it would suspend the task while the application is cut or restarted.
+    /// The target becomes the owner of a task (`docs/protocol.md`, "Moves"): the task is at `to`
+    /// with the next incarnation. The entry may also suspend or resume the task; in this case
+    /// `from` may equal `to`. Void unless the task is at `(from, incarnation)`. Void also if the
+    /// entry would suspend the task while a cut or a restart of its application is under way.
     Relocate {
         /// The task.
         tid: Tid,
-        /// The owner that released it.
+        /// The source, which released the task.
         from: HostId,
-        /// The owner to be.
+        /// The target.
         to: HostId,
-        /// Its incarnation at `from`.
+        /// The task's incarnation at `from`.
         incarnation: u32,
-        /// It is suspended there: it has no process, and its image is in the store.
+        /// Whether the task is suspended afterwards: it has no process, and its image is in the
+        /// store.
         suspended: bool,
     },
-    /// A move ends in doubt: the task stays with its owner under the next incarnation. Void like
-    /// `Relocate`.
+    /// A move with an unknown result ends: the task stays with its owner, with the next
+    /// incarnation. Void under the conditions of `Relocate`.
     Stay {
         /// The task.
         tid: Tid,
-        /// Its owner.
+        /// The task's owner.
         host: HostId,
-        /// Its incarnation before this entry.
+        /// The task's incarnation before this entry.
         incarnation: u32,
     },
-    /// A living task joins a group (made by its first member) and gets the lowest free instance
-    /// number. Joining twice changes nothing.
+    /// A living task joins a group and receives the lowest free instance number. The first member
+    /// makes the group. A second join of the same task changes nothing.
     GroupJoin {
         /// The group's name.
         group: String,
         /// The new member.
         tid: Tid,
-        /// Of its application when it asked: what it asked in an earlier one is void.
+        /// Generation of the task's application at the time of the request. Void in another
+        /// generation.
         generation: u32,
     },
     /// A member leaves its group.
@@ -119,213 +123,221 @@ pub enum Change {
         group: String,
         /// The member.
         tid: Tid,
-        /// As for a join.
+        /// Generation of the task's application at the time of the request. Void in another
+        /// generation.
         generation: u32,
     },
     /// The coordinator of an application is a process on that host from now on. Void unless the
-    /// application lives, the host is in the machine, and the term follows the last one.
+    /// application is alive, the host is in the machine, and the coordinator term follows the last
+    /// one.
     Coordinator {
-        /// The application, its master's tid.
+        /// The application: the tid of its master.
         app: Tid,
-        /// Where the process is.
+        /// The host of the process.
         host: HostId,
-        /// From 1, one higher each time.
+        /// The coordinator term: from 1, one higher at each appointment.
         term: u32,
     },
-    /// A checkpoint of an application begins: its tasks stand still, each from the moment on when its
-    /// daemon applies this, until `CutGo` or `CutEnd`. Void unless it lives, that coordinator is the
-    /// agreed one, no cut of it is under way, the epoch follows the last one, none of its tasks is
-    /// suspended alone, and, if it is to be suspended, not too many are.
+    /// A cut of an application begins: each task is frozen when its daemon applies this entry,
+    /// until `CutGo` or `CutEnd`. Void unless the application is alive, `term` is the agreed
+    /// coordinator term, no cut of the application is under way, the epoch follows the last one,
+    /// and none of its tasks is suspended alone. Void also if the application is to be suspended
+    /// and the number of suspended applications is at its limit.
     Cut {
-        /// The application, its master's tid.
+        /// The application: the tid of its master.
         app: Tid,
-        /// From 1, one higher each time.
+        /// The epoch of the checkpoint: from 1, one higher at each cut.
         epoch: u32,
-        /// Of the coordinator that wants it.
+        /// The term of the coordinator that requested the cut.
         term: u32,
-        /// The application ends with it, and how: its tasks stand until it is committed.
+        /// Whether, and how, the application ends with the checkpoint. Then its tasks stay frozen
+        /// until the commit.
         stop: Option<Stop>,
     },
-    /// All tasks of that cut stand, and copies of them are being written: they go on. Void unless it
-    /// is under way, they stand, and the application does not end with it.
+    /// All tasks of the cut are frozen and copies write their images: the tasks resume. Void unless
+    /// the cut is under way, its tasks are frozen, and the application does not end with the
+    /// checkpoint.
     CutGo {
-        /// The application, its master's tid.
+        /// The application: the tid of its master.
         app: Tid,
         /// The epoch of the cut.
         epoch: u32,
     },
-    /// That cut ends. Void unless it is under way. If the application was to end with it, and it has
-    /// left a checkpoint, its tasks end; if it was to be suspended, that is remembered from then on.
+    /// A cut ends. Void unless the cut is under way. If the application was to end with the
+    /// checkpoint and the checkpoint is committed, the tasks end. If the application was to be
+    /// suspended, the agreed state records it as suspended.
     CutEnd {
-        /// The application.
+        /// The application: the tid of its master.
         app: Tid,
         /// The epoch of the cut.
         epoch: u32,
-        /// It has left a checkpoint, committed in the store.
+        /// Whether the checkpoint is committed in the store.
         saved: bool,
-        /// What the application has lost for it, as its coordinator reckons. Microseconds.
+        /// Time that the checkpoint cost the application, as its coordinator computes it.
+        /// Microseconds.
         cost_us: u64,
     },
-    /// From now on checkpoints of an application are made so. Void unless it lives.
+    /// The checkpoint policy of an application changes. Void unless the application is alive.
     Policy {
-        /// The application, its master's tid.
+        /// The application: the tid of its master.
         app: Tid,
-        /// How.
+        /// The new policy.
         policy: Policy,
     },
-    /// An application is brought back from a checkpoint: its tasks live again where that says, and
-    /// stand still until all of them are there. Void if any of them lives, if a group of theirs does,
-    /// or if one of the hosts does not take them.
+    /// A restart of an application begins: its tasks live again on the hosts of the record, and are
+    /// frozen until all of them are restored. Void if one of the tasks or one of the groups is
+    /// alive, or if one of the hosts takes no tasks.
     Revive(Revival),
-    /// All tasks of that application that are to live on that host stand there. Void unless it is
-    /// being brought back in that generation.
+    /// All tasks of a restart that belong on one host are restored and frozen there. Void unless a
+    /// restart of the application in that generation is under way.
     Standing {
-        /// The application, its master's tid.
+        /// The application: the tid of its master.
         app: Tid,
-        /// That which its revival began.
+        /// The generation that the restart began.
         generation: u32,
-        /// Where they stand.
+        /// The host of the restored tasks.
         host: HostId,
     },
-    /// It cannot be brought back: its tasks end again. One that goes back by itself is tried again, a
-    /// few times; one that is suspended stays so. Void like `Standing`.
+    /// A restart fails: its tasks end again. A recovery is tried again, up to a limit. A suspended
+    /// application stays suspended. Void under the conditions of `Standing`.
     Abandon {
-        /// The application, its master's tid.
+        /// The application: the tid of its master.
         app: Tid,
-        /// That which its revival began; or, of one that goes back or is suspended, its last one.
+        /// The generation that the restart began. For an application that awaits recovery or is
+        /// suspended: its last generation.
         generation: u32,
-        /// It is not tried again.
+        /// Whether no further restart is tried.
         for_good: bool,
-        /// For people; at most [`limits::REASON_MAX`](crate::limits::REASON_MAX) bytes.
+        /// The reason, for users; at most [`limits::REASON_MAX`](crate::limits::REASON_MAX) bytes.
         why: String,
     },
-    /// An application is suspended no more, and has ended: its checkpoints stay. Void unless it is, with
-    /// that checkpoint, and is not just being brought back.
+    /// A suspended application ends; its checkpoints stay. Void unless the application is suspended
+    /// with that checkpoint and is not being resumed.
     Unsuspend {
-        /// The application, its master's tid.
+        /// The application: the tid of its master.
         app: Tid,
-        /// Generation and epoch of the checkpoint with which it was suspended.
+        /// The checkpoint with which the application was suspended.
         from: CheckpointId,
-        /// Because its time was over; else because somebody ended it.
+        /// `true`: the time of the suspension is over. `false`: a user ended the application.
         over: bool,
     },
     /// The machine ends: every daemon ends its tasks and itself.
     Halt,
 }
 
-/// How an application is brought back.
+/// The restart of an application from a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revival {
-    /// The application, its master's tid.
+    /// The application: the tid of its master.
     pub app: Tid,
-    /// Whose daemon was asked for it, and under which number.
+    /// The host whose daemon received the request, and that daemon's number of the request.
     pub asker: (HostId, u64),
-    /// From which checkpoint: its generation and epoch.
+    /// The checkpoint.
     pub from: CheckpointId,
-    /// How old the checkpoint was when it was read. Milliseconds.
+    /// Age of the checkpoint when it was read. Milliseconds.
     pub age_ms: u64,
-    /// The index of the cut, if it was made in this machine: what the application bore later it will
-    /// bear again.
+    /// Log index of the cut, if the cut was made in this machine. Tasks that the application
+    /// spawned after the cut will be spawned again.
     pub cut: Option<u64>,
-    /// Where the output of its tasks goes; [`HostId::NONE`]: to the logs of their hosts. One that goes
-    /// back by itself keeps its console.
+    /// The host whose console shows the output of the tasks; [`HostId::NONE`]: the output goes to
+    /// the logs of the tasks' hosts. A recovery keeps the application's console.
     pub console: HostId,
-    /// Its tasks, by tid.
+    /// The tasks, ordered by tid.
     pub tasks: Vec<RevivedTask>,
-    /// The groups that they are members of.
+    /// The groups with these tasks as members.
     pub groups: Vec<SavedGroup>,
-    /// When checkpoints of it are made by themselves.
+    /// The checkpoint policy of the application.
     pub policy: Policy,
-    /// Files that its tasks had open for writing are used as they are, and not rolled back to what they
-    /// were.
+    /// Whether files that the tasks had open for writing are used as they are, and not rolled back.
     pub keep_files: bool,
-    /// Void unless the application is suspended with that checkpoint.
+    /// Whether this restart resumes a suspended application. Then it is void unless the application
+    /// is suspended with that checkpoint.
     pub resumes: bool,
 }
 
-/// A task of an application that is brought back.
+/// One task of a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RevivedTask {
     /// The task.
     pub tid: Tid,
-    /// Where it is to live.
+    /// The host on which the task is restored.
     pub host: HostId,
-    /// Its incarnation at the cut; the next one is higher.
+    /// Its incarnation at the cut; the restarted task has a higher one.
     pub incarnation: u32,
-    /// Who asked for it.
+    /// The requester of its spawn.
     pub asker: Tid,
-    /// The asker's request number.
+    /// The requester's number of that request.
     pub request: u64,
     /// Its index among all tasks of the request.
     pub index: u32,
-    /// Last part of its program's path, for people.
+    /// Last component of its program's path, for users.
     pub program: String,
-    /// The host that has its image; [`HostId::NONE`]: the host where it is to live has it in its store.
+    /// The host that sends the image; [`HostId::NONE`]: the image is in the store of `host`.
     pub source: HostId,
 }
 
-/// What a joining host says of itself.
+/// Facts that a joining host states about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Unique among the living hosts.
+    /// Name, unique among the living hosts.
     pub name: String,
-    /// `address:port` where other daemons reach it.
+    /// `address:port` at which other daemons reach the host.
     pub addr: String,
-    /// Cores, for placement.
+    /// Number of cores, for placement.
     pub cpus: u32,
-    /// Most tasks that it runs at once.
+    /// Largest number of tasks on the host at one time.
     pub tasks_max: u32,
-    /// `x86_64`, `aarch64`.
+    /// CPU architecture: `x86_64` or `aarch64`.
     pub arch: String,
-    /// Its folder of checkpoints is on a disk of its own; else all hosts share it.
+    /// Whether the host has a store of its own. `false`: all hosts share one store.
     pub store_local: bool,
 }
 
 /// The tasks of one spawn request on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRecord {
-    /// Who asked: a task; or, for a master, the daemon that a console asked.
+    /// The requester: a task, or, for a master, the daemon that received a console's request.
     pub asker: Tid,
-    /// The asker's request number.
+    /// The requester's number of the request.
     pub request: u64,
-    /// Where they are born.
+    /// The host on which the tasks start.
     pub host: HostId,
-    /// Index of the first one among all tasks of the request.
+    /// Index of the first task among all tasks of the request.
     pub index: u32,
-    /// Sequence number of the first one on that host.
+    /// Sequence number of the first task on that host.
     pub first: u32,
-    /// How many.
+    /// Number of tasks.
     pub count: u32,
-    /// Their application, named by its master's tid; [`Tid::NONE`]: each is a master of its own.
+    /// Their application: the tid of its master. [`Tid::NONE`]: each task is a master.
     pub app: Tid,
-    /// Last part of the program's path, for people.
+    /// Last component of the program's path, for users.
     pub program: String,
-    /// Whether the process was there before (a master enrolled from a shell).
+    /// Whether the process existed before the spawn (a master enrolled from a shell).
     pub enrolled: bool,
-    /// Of the application when its task asked: what one asked in an earlier life is void.
+    /// Generation of the application at the time of the request. Void in another generation.
     pub generation: u32,
-    /// Of a master: where the output of its application goes, or [`HostId::NONE`].
+    /// For a master: the host whose console shows the application's output, or [`HostId::NONE`].
     pub console: HostId,
 }
 
-/// How a task ended.
+/// The way in which a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitStatus {
-    /// It left the machine in order, with this status: its last messages are delivered.
+    /// The task left the machine in order, with this status. Its last messages are delivered.
     Left(i32),
-    /// Its process ended with this code without leaving in order.
+    /// The process exited with this code, without leaving in order.
     Code(i32),
-    /// Its process was ended by this signal.
+    /// This signal ended the process.
     Signal(i32),
-    /// Its program could not be started.
+    /// The program could not be started.
     NotStarted,
-    /// Its host was declared dead, or left.
+    /// The host was declared dead, or left.
     HostLost,
-    /// Its application was stopped with a checkpoint, and can be brought back.
+    /// The application ended with a checkpoint, and can be restarted.
     Suspended,
-    /// Its application lost a task, and goes back to its last checkpoint.
+    /// The application lost a task and restarts from its last checkpoint.
     RolledBack,
-    /// Nothing is known of it: it never was, or ended so long ago that it is forgotten. In no entry.
+    /// The task never existed, or its end was forgotten. No log entry has this status.
     Unknown,
 }
 
@@ -352,12 +364,12 @@ impl std::fmt::Display for ExitStatus {
     }
 }
 
-/// A snapshot of the agreed state, and the place in the log that it stands for.
+/// A snapshot of the agreed state at one index of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotAt {
-    /// The machine.
+    /// The machine of the log.
     pub machine: MachineId,
-    /// Index of the last entry that it contains.
+    /// Index of the last entry that the snapshot contains.
     pub index: u64,
     /// The voters at that entry.
     pub voters: Vec<HostId>,

@@ -1,6 +1,6 @@
-//! Checkpoints of applications: what they hold, and what daemons and coordinators say about them.
-//!
-//! The orders travel like those of [`crate::peer`], as [`crate::peer::Order`]s.
+//! Checkpoints of applications: their content, and the orders about them between daemons and
+//! coordinators.
+//! The orders travel as [`crate::peer::Order`]s.
 
 pub use crate::part::{Base, Part};
 use crate::{
@@ -32,7 +32,7 @@ pub struct Checkpoint {
 /// Unacknowledged messages from one ended task to one living task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptChunks {
-    /// The keeper.
+    /// The daemon that retains the messages.
     pub host: HostId,
     /// The ended task, the receiver, and the number of the last chunk.
     pub order: KeepOrder,
@@ -50,8 +50,8 @@ impl Checkpoint {
     }
 }
 
-/// Chunks of messages in transit, of what each task had not acknowledged and of what was kept of tasks
-/// that had ended.
+/// Number of chunks in transit: chunks that the tasks had not acknowledged, and chunks that keepers
+/// retained from ended tasks.
 pub fn in_transit(unacknowledged: impl Iterator<Item = u32>, kept: &[KeptChunks]) -> u64 {
     let of_ended = kept.iter().map(|kept| kept.chunks.len() as u64);
     unacknowledged.map(u64::from).chain(of_ended).sum()
@@ -79,7 +79,7 @@ pub struct AgreedPart {
     pub index: u64,
     /// Its living tasks, by tid.
     pub tasks: Vec<AgreedTask>,
-    /// The hosts of the machine: each reports what it keeps.
+    /// The hosts of the machine: each one reports the messages that it retains.
     pub keepers: Vec<HostId>,
     /// Groups with these tasks as members.
     pub groups: Vec<SavedGroup>,
@@ -102,30 +102,30 @@ pub struct Policy {
     pub recover: Recover,
     /// Whether the files of its checkpoints are compressed, also of requested ones.
     pub compress: bool,
-    /// Whether its tasks stay frozen while their images are written, and no copies ever write: less
-    /// work for tasks that write to all of their memory again and again.
+    /// Whether tasks stay frozen while their images are written, without forked saves. This is less
+    /// work for tasks that write to all of their memory continuously.
     pub blocking: bool,
 }
 
 /// When an application with a checkpoint recovers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recover {
-    /// When a host is lost on which it has a task.
     #[default]
     /// When a host with a task of the application is lost.
     Host,
-    /// Also when the process of a task is ended by a signal that did not come through the machine.
+    /// The same, and when the process of a task is ended by a signal that did not come through the
+    /// machine.
     Kill,
     /// Never: the remaining tasks run on.
     Never,
 }
 
 impl Policy {
-    /// How long after the end of a checkpoint the next one is made, if one is, when the application lost
-    /// that much time for the last one. Without a fixed interval it is that with which least time is lost in the mean, by
-    /// checkpoints and by failures: the square root of twice the cost times the mean time between
-    /// failures (J. W. Young, A first order approximation to the optimum checkpoint interval, CACM
-    /// 17, 1974).
+    /// Time from the end of a checkpoint to the next one; `None`: no checkpoint follows by itself.
+    /// `cost` is the time that the application lost for the last checkpoint. Without a fixed
+    /// interval, the result is the interval with the smallest mean loss by checkpoints and
+    /// failures: the square root of twice the cost times the mean time between failures (J. W.
+    /// Young, A first order approximation to the optimum checkpoint interval, CACM 17, 1974).
     pub fn interval(self, cost: Duration) -> Option<Duration> {
         match (self.every_ms, self.mtbf_ms) {
             (0, 0) => None,
@@ -137,12 +137,12 @@ impl Policy {
         }
     }
 
-    /// Whether checkpoints follow each other so soon that the memory is kept which images went through.
+    /// Whether checkpoints follow each other within [`limits::IMAGE_MEMORY_TIME`].
     pub fn comes_soon(self) -> bool {
         (1..limits::IMAGE_MEMORY_TIME.as_millis() as u64).contains(&self.every_ms)
     }
 
-    /// Why no checkpoints can be made so, for people.
+    /// The reason why this policy is refused, for users; `None`: it is accepted.
     pub fn refusal(self) -> Option<String> {
         if self.mtbf_ms > limits::MTBF_MAX.as_millis() as u64 {
             let max = limits::MTBF_MAX.as_secs() / 86_400;
@@ -204,8 +204,8 @@ pub struct SavedPart {
     pub unacknowledged: u32,
 }
 
-/// What the image of a task that is suspended alone is called in the store: `t3.17-g0-i4-n12.image`,
-/// by the generation of its application, its incarnation and a number of its owner's.
+/// Name in the store of the image of a task that is suspended alone: `t3.17-g0-i4-n12.image`. The
+/// numbers are the generation of its application, its incarnation, and a number of its owner's.
 pub fn suspended_image(
     app: Tid,
     tid: Tid,
@@ -414,8 +414,8 @@ pub struct PartSaved {
     pub result: Result<SavedPart, Failed>,
 }
 
-/// A host, to that of the coordinator: what it keeps of tasks that have ended for those of the
-/// application.
+/// A host to the host of the coordinator: the messages of ended tasks that the host retains for
+/// tasks of the application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptSaved {
     /// The application.
@@ -424,7 +424,7 @@ pub struct KeptSaved {
     pub epoch: u32,
     /// The host.
     pub host: HostId,
-    /// What it keeps, or why that cannot be saved.
+    /// The messages, or why they cannot be saved.
     pub result: Result<Vec<KeptChunks>, Failed>,
 }
 
@@ -435,14 +435,14 @@ pub struct CommitAsk {
     pub checkpoint: Checkpoint,
 }
 
-/// Its daemon: it is in the store, or why not.
+/// A daemon to its coordinator: the result of the commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Committed {
     /// The application.
     pub app: Tid,
     /// The epoch of the cut.
     pub epoch: u32,
-    /// Whether it is.
+    /// Whether the manifest is in the store, or why not.
     pub result: Result<(), Failed>,
 }
 
@@ -455,21 +455,22 @@ pub struct CutClose {
     pub epoch: u32,
     /// Whether the checkpoint is committed.
     pub saved: bool,
-    /// What the application has lost for it. Microseconds.
+    /// Time that the checkpoint cost the application. Microseconds.
     pub cost_us: u64,
-    /// If the application ends with that, and its coordinator too: who is to be told what then. At
-    /// most [`limits::CHECKPOINTS_WAITING_MAX`] beside the one who wanted it.
+    /// Replies to send if the application, and with it the coordinator, ends with the checkpoint:
+    /// each with the host of its requester. At most [`limits::CHECKPOINTS_WAITING_MAX`], and one
+    /// for the requester of this checkpoint.
     pub ends: Vec<(HostId, CheckpointEnd)>,
 }
 
-/// Its daemon: the log has ended the cut.
+/// A daemon to its coordinator: the log has ended the cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutClosed {
     /// The application.
     pub app: Tid,
     /// The epoch of the cut.
     pub epoch: u32,
-    /// Whether it left a checkpoint.
+    /// Whether the checkpoint is committed.
     pub saved: bool,
 }
 
@@ -478,7 +479,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_interval_follows_from_cost_and_failures_or_is_what_was_said() {
+    fn the_interval_is_fixed_or_follows_from_cost_and_failures() {
         let policy = |every_ms, mtbf_ms| Policy {
             every_ms,
             mtbf_ms,

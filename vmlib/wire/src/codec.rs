@@ -5,15 +5,15 @@ use crate::frame::{Frame, Header, Op};
 use bytes::Bytes;
 use serde::{Serialize, de::DeserializeOwned};
 
-/// Nesting beyond this is refused: no message of ours comes near it.
+/// Deepest nesting that is accepted. No message of this crate comes near it.
 const DEPTH_MAX: usize = 32;
 
 /// A struct that travels as the body of one opcode.
 pub trait Message: Serialize + DeserializeOwned {
-    /// The opcode of this message.
+    /// Opcode of this message.
     const OP: Op;
 
-    /// The frame that carries this message, with every field of the header but the opcode unset.
+    /// The frame that carries this message. Every field of the header but the opcode is unset.
     fn frame(&self) -> Frame {
         Frame::new(Header::new(Self::OP), Bytes::from(encode(self)))
     }
@@ -41,25 +41,25 @@ macro_rules! message {
 }
 pub(crate) use message;
 
-/// Why a body is not the value it should be.
+/// The error of a body that does not decode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("bad body{}: {cause}", .op.map(|op| format!(" of {op:?}")).unwrap_or_default())]
 pub struct CodecError {
-    /// The opcode, where one is known.
+    /// The opcode, if the caller knew it.
     pub op: Option<Op>,
-    /// What the decoder said.
+    /// The text of the decoder's error.
     pub cause: String,
 }
 
-/// A value as MessagePack, structs as arrays.
+/// Encodes a value as MessagePack, structs as arrays.
 pub fn encode<T: Serialize + ?Sized>(value: &T) -> Vec<u8> {
     rmp_serde::to_vec(value).expect("our messages hold nothing that MessagePack lacks")
 }
 
-/// The one value in `bytes`.
+/// Decodes the one value in `bytes`.
 ///
 /// # Errors
-/// [`CodecError`] when the bytes are no such value, nest too deeply, or go on after it.
+/// [`CodecError`] when the bytes are no such value, nest too deeply, or continue after it.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     let fail = |cause: String| CodecError { op: None, cause };
     let mut decoder = rmp_serde::Deserializer::new(std::io::Cursor::new(bytes));

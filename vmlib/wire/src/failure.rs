@@ -44,7 +44,7 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// Puts the two together.
+    /// Makes a failure of `kind` with `text` for users.
     pub fn new(kind: FailKind, text: impl Into<String>) -> Self {
         Failed {
             kind,

@@ -15,13 +15,13 @@
 //! | 24 | 8 | sequence number of the chunk, per ordered pair of tasks, from 1 |
 //! | 32 | 8 | acknowledged: the last chunk of the other direction that was taken |
 //! | 40 | 8 | credit: the last chunk of the other direction that may be sent |
-//! | 48 | 8 | request number, per asking task |
+//! | 48 | 8 | request number, counted by the requester |
 //! | 56 | 8 | offset of the chunk in its message |
 //! | 64 | 8 | total length of the message |
-//! | 72 | 4 | epoch that the sender's application had when the sender enrolled; nobody looks at it |
+//! | 72 | 4 | epoch that the sender's application had when the sender enrolled; no code reads it |
 //! | 76 | 4 | generation of the sender's application |
 //! | 80 | 4 | incarnation of the receiver that this route leads to |
-//! | 84 | 4 | context: which conversation, 0 for the user's own |
+//! | 84 | 4 | context of the message, 0 for the user's own messages |
 //! | 88 | 4 | tag, chosen by the user |
 //! | 92 | 4 | zero |
 
@@ -30,21 +30,21 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// Length of a header in bytes.
 pub const HEADER_LEN: usize = 96;
-/// A frame that was forwarded more often than this goes in a circle and is dropped.
+/// A frame that daemons forwarded more often than this is in a loop, and is dropped.
 pub const HOPS_MAX: u8 = 16;
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
-        /// What a frame is. The number is part of the protocol.
+        /// The meaning of a frame. The number is part of the protocol.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Op { $($(#[$doc])* $name = $number,)* }
 
         impl Op {
-            /// Every opcode, in the order of their numbers.
+            /// All opcodes, ordered by number.
             pub const ALL: &[Op] = &[$(Op::$name,)*];
 
-            /// The opcode of that number.
+            /// The opcode of that number; `None` for an unknown number.
             pub const fn from_number(number: u8) -> Option<Op> {
                 match number { $($number => Some(Op::$name),)* _ => None }
             }
@@ -53,20 +53,20 @@ macro_rules! opcodes {
 }
 
 opcodes! {
-    // Between the ends of a channel; forwarded by header.
+    // Between the ends of a channel. Daemons forward these frames by their headers.
     /// A chunk of a message. The body is raw.
     Data = 1,
     /// Acknowledgement and credit alone; also the announcement on a new connection. No body.
     Ack = 2,
-    /// "Frames of yours to me were dropped on the way: send again." No body.
+    /// Request to send again the frames that were dropped on their way to the sender. No body.
     Resend = 3,
 
-    // A task and its daemon.
+    // Between a task and its daemon.
     /// [`crate::task::Enrol`].
     Enrol = 16,
     /// [`crate::task::Welcome`].
     Welcome = 17,
-    /// [`crate::task::Failed`], the answer to any request that failed.
+    /// [`crate::task::Failed`], the reply to any request that failed.
     Failed = 18,
     /// [`crate::task::Done`].
     Done = 19,
@@ -80,9 +80,9 @@ opcodes! {
     Signal = 23,
     /// [`crate::task::Watch`].
     Watch = 24,
-    /// [`crate::task::Ended`], a notify.
+    /// [`crate::task::Ended`], a notification.
     Ended = 25,
-    /// [`crate::task::HostEvent`], a notify.
+    /// [`crate::task::HostEvent`], a notification.
     HostEvent = 26,
     /// [`crate::task::GroupChange`].
     GroupChange = 27,
@@ -90,7 +90,7 @@ opcodes! {
     GroupAsk = 28,
     /// [`crate::task::GroupView`].
     GroupView = 29,
-    /// [`crate::task::Located`]: where a peer is, and that its channel starts anew.
+    /// [`crate::task::Located`]: the host of a peer, whose channel starts anew.
     Located = 30,
     /// [`crate::task::HostsAsk`].
     HostsAsk = 31,
@@ -100,7 +100,8 @@ opcodes! {
     Siblings = 33,
     /// [`crate::task::Tids`].
     Tids = 34,
-    /// [`crate::task::KeptBy`]: what a host kept of tasks that ended is elsewhere, or lost.
+    /// [`crate::task::KeptBy`]: the retained messages of ended tasks have another keeper, or are
+    /// lost.
     KeptBy = 35,
     /// [`crate::task::SuspendApp`].
     SuspendApp = 36,
@@ -128,7 +129,7 @@ opcodes! {
     Saved = 47,
 
 
-    // A coordinator and its daemon.
+    // Between a coordinator and its daemon.
     /// [`crate::coordinator::CoordinatorReady`].
     CoordinatorReady = 48,
     /// [`crate::coordinator::Serve`].
@@ -138,7 +139,7 @@ opcodes! {
     /// [`crate::coordinator::Heard`].
     Heard = 51,
 
-    // Two daemons.
+    // Between two daemons.
     /// [`crate::peer::Hello`].
     Hello = 64,
     /// [`crate::peer::Join`].
@@ -268,7 +269,7 @@ opcodes! {
     /// [`crate::stores::ForgetStored`].
     ForgetStored = 127,
 
-    // A console and its daemon.
+    // Between a console and its daemon.
     /// [`crate::console::Request`].
     ConsoleRequest = 128,
     /// [`crate::console::Answer`].
@@ -284,12 +285,13 @@ opcodes! {
     /// [`crate::console::RunEnd`]: the exit of a run.
     RunEnd = 134,
 
-    // Between daemons, since all numbers below those of a console are taken.
+    // Between two daemons: all numbers below those of consoles are taken.
     /// [`crate::peer::LinksDown`].
     LinksDown = 135,
 
-    // A console and its daemon, and again two daemons.
-    /// [`crate::console::RunStopped`]: a signal stopped the master of a run, or it goes on.
+    // Between a console and its daemon, then between two daemons.
+    /// [`crate::console::RunStopped`]: a signal stopped the master of a run, or the master
+    /// continues.
     RunStopped = 136,
     /// [`crate::peer::RunHold`].
     RunHold = 137,
@@ -300,12 +302,13 @@ opcodes! {
 }
 
 impl Op {
-    /// The largest body of this opcode.
+    /// Largest length of a body of this opcode. Bytes.
     pub const fn body_max(self) -> usize {
         match self {
             Op::Data => limits::CHUNK_MAX,
             Op::Ack | Op::Resend => 0,
-            // Mail has what belongs to all tasks of an application, when a checkpoint of it is made.
+            // Mail contains the state of all tasks of an application when a checkpoint is
+            // committed.
             Op::Snapshot | Op::Joined | Op::Raft | Op::ConsoleAnswer | Op::Mail => {
                 limits::SNAPSHOT_MAX
             }
@@ -313,54 +316,55 @@ impl Op {
         }
     }
 
-    /// Whether a daemon numbers it for each task, and keeps it until the task has acknowledged it.
+    /// Whether the frame is a notification. A daemon numbers the notifications of each task, and
+    /// retains each one until the task has acknowledged it.
     pub const fn is_told(self) -> bool {
         matches!(self, Op::Ended | Op::HostEvent | Op::KeptBy)
     }
 }
 
-/// All of a frame but its body. Field by field as the module's table has it.
+/// The fields of a frame before its body, as listed in the module's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What the frame is.
+    /// The meaning of the frame.
     pub op: Op,
-    /// See [`Header::KEEP`].
+    /// Flags: [`Header::KEEP`] or 0.
     pub flags: u8,
-    /// Daemons that forwarded the frame so far.
+    /// Number of daemons that have forwarded the frame.
     pub hops: u8,
-    /// Who sent it.
+    /// The sender.
     pub from: Tid,
-    /// Whom it is for.
+    /// The receiver.
     pub to: Tid,
-    /// Number of the chunk, from 1; 0 where there is none.
+    /// Number of the chunk, from 1; 0: the frame is not a chunk.
     pub seq: u64,
-    /// Last chunk of the other direction that was taken.
+    /// The last chunk of the other direction that the sender has taken.
     pub ack: u64,
-    /// Last chunk of the other direction that may be sent.
+    /// The last chunk of the other direction that may be sent.
     pub credit: u64,
-    /// Number of the request or of the answered request.
+    /// Number of the request, in the request and in its reply.
     pub request: u64,
-    /// Where the chunk's payload stands in its message.
+    /// Offset of the chunk's payload in its message. Bytes.
     pub offset: u64,
-    /// Length of the whole message.
+    /// Length of the whole message. Bytes.
     pub total: u64,
-    /// Epoch that the sender's application had when the sender enrolled. Nobody looks at it.
+    /// Epoch that the sender's application had when the sender enrolled. No code reads it.
     pub epoch: u32,
     /// Generation of the sender's application.
     pub generation: u32,
     /// Incarnation of the receiver to which this route leads.
     pub incarnation: u32,
-    /// Which conversation: 0 is the user's.
+    /// Context of the message; 0 for the user's own messages.
     pub context: u32,
-    /// The user's tag.
+    /// Tag of the message, chosen by the user.
     pub tag: i32,
 }
 
 impl Header {
-    /// Flag: this chunk is left to the daemon, because its sender ends (a task's last frames).
+    /// Flag of a task's last frames: the task ends, and its daemon retains the chunk.
     pub const KEEP: u8 = 1;
 
-    /// A header with every field but the opcode unset.
+    /// A header whose fields are unset but for the opcode.
     pub const fn new(op: Op) -> Self {
         Header {
             op,
@@ -382,7 +386,7 @@ impl Header {
         }
     }
 
-    /// The header's bytes for a body of `body_len`.
+    /// Encodes the header of a frame whose body has `body_len` bytes.
     pub fn to_bytes(&self, body_len: usize) -> [u8; HEADER_LEN] {
         debug_assert!(body_len <= self.op.body_max());
         let mut bytes = [0; HEADER_LEN];
@@ -408,8 +412,7 @@ impl Header {
         bytes
     }
 
-    /// The header in `bytes` and the length of the body that follows.
-    ///
+    /// Decodes the header in `bytes`. Returns the header and the length of the body that follows.
     /// # Errors
     /// [`FrameError`] for an unknown opcode, a body above the opcode's limit, a data chunk that
     /// does not fit its message, or bits that must be zero.
@@ -464,50 +467,50 @@ impl Header {
 /// A header and its body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Frame {
-    /// All but the body.
+    /// The fields before the body.
     pub header: Header,
     /// Raw payload for [`Op::Data`], MessagePack otherwise.
     pub body: Bytes,
 }
 
 impl Frame {
-    /// Puts the two together.
+    /// Makes a frame of a header and a body.
     pub fn new(header: Header, body: Bytes) -> Self {
         debug_assert!(body.len() <= header.op.body_max());
         Frame { header, body }
     }
 
-    /// Bytes that the frame takes on a socket.
+    /// Length of the frame on a socket. Bytes.
     pub fn len(&self) -> usize {
         HEADER_LEN + self.body.len()
     }
 
-    /// Never: a frame has a header. (Asked for by the convention around `len`.)
+    /// Always `false`: a frame has a header. Clippy requires this function beside `len`.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// Appends the frame's bytes.
+    /// Appends the encoded frame to `out`.
     pub fn write_to(&self, out: &mut impl BufMut) {
         out.put_slice(&self.header.to_bytes(self.body.len()));
         out.put_slice(&self.body);
     }
 
-    /// The frame's bytes, to be kept within a message.
+    /// The encoded frame, for a field of a message.
     pub fn to_body(&self) -> Body {
         let mut bytes = Vec::with_capacity(self.len());
         self.write_to(&mut bytes);
         Body::from(bytes)
     }
 
-    /// A frame of which those are the bytes; none if they are not.
+    /// Decodes the first frame in `bytes`; `None` if the bytes are no whole frame.
     pub fn of_body(bytes: &[u8]) -> Option<Frame> {
         let mut reader = FrameReader::new();
         reader.push(bytes);
         reader.next_frame().ok().flatten()
     }
 
-    /// The same frame, from `from` to `to`.
+    /// The same frame with this sender and receiver.
     #[must_use]
     pub fn between(mut self, from: Tid, to: Tid) -> Self {
         self.header.from = from;
@@ -515,7 +518,7 @@ impl Frame {
         self
     }
 
-    /// The same frame with that request number.
+    /// The same frame with this request number.
     #[must_use]
     pub fn asked(mut self, request: u64) -> Self {
         self.header.request = request;
@@ -523,42 +526,43 @@ impl Frame {
     }
 }
 
-/// Bytes that are no frame. The connection that brought them is closed.
+/// The error of bytes that are no frame. The connection that they came from is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No such opcode.
+    /// The opcode is unknown.
     #[error("unknown opcode {0}")]
     Op(u8),
-    /// A body longer than the opcode allows.
+    /// The body is longer than the opcode allows.
     #[error("{op:?} with a body of {length} bytes, more than its limit")]
     Length {
-        /// The opcode.
+        /// Opcode of the frame.
         op: Op,
-        /// The length that was claimed.
+        /// Length in the header. Bytes.
         length: usize,
     },
-    /// A chunk outside of its message, or a message above the limit.
+    /// The chunk lies outside of its message, or the message is above the limit.
     #[error("a chunk at {offset} of a message of {total} bytes")]
     Chunk {
-        /// Where the chunk claims to stand.
+        /// Offset in the header. Bytes.
         offset: u64,
-        /// The message's claimed length.
+        /// Length of the message in the header. Bytes.
         total: u64,
     },
-    /// Bits that this version does not know.
+    /// Bits are set that this version does not know.
     #[error("reserved bits are set")]
     Reserved,
 }
 
-/// A body up to this length is copied out of what was read, so that a small frame that waits
-/// somewhere does not keep all that was read with it. Bytes.
+/// A body up to this length is copied out of the read buffer. Otherwise a small frame that is held
+/// would keep the whole buffer in memory. Bytes.
 const COPIED_MAX: usize = 4096;
 
-/// Cuts a stream of bytes into frames. What is incomplete waits; only what is wrong is an error.
+/// Splits a stream of bytes into frames. An incomplete frame waits for more bytes; only an invalid
+/// frame is an error.
 #[derive(Debug, Default)]
 pub struct FrameReader {
     buffer: BytesMut,
-    /// The header of the frame whose body is not complete yet.
+    /// The header, and the length of the body, of the frame whose body is incomplete.
     pending: Option<(Header, usize)>,
 }
 
@@ -568,7 +572,7 @@ impl FrameReader {
         Self::default()
     }
 
-    /// Where the next bytes of the stream are put; room for at least `at_least`.
+    /// The buffer for the next bytes of the stream, with room for at least `at_least` bytes.
     pub fn buffer(&mut self, at_least: usize) -> &mut BytesMut {
         self.buffer.reserve(at_least);
         &mut self.buffer
@@ -579,7 +583,7 @@ impl FrameReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes that are still missing for the next frame, 1 at least; a hint for the size of a read.
+    /// Number of bytes that the next frame lacks, at least 1: a hint for the size of a read.
     pub fn missing(&self) -> usize {
         let want = match self.pending {
             Some((_, body_len)) => body_len,
@@ -588,10 +592,9 @@ impl FrameReader {
         want.saturating_sub(self.buffer.len()).max(1)
     }
 
-    /// The next whole frame, or `None` until more bytes have come.
-    ///
+    /// The next whole frame; `None`: more bytes are needed.
     /// # Errors
-    /// [`FrameError`]: the stream is of no use any more.
+    /// [`FrameError`]: the stream cannot be read any further.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {
         if self.pending.is_none() {
             let Some(bytes) = self.buffer.first_chunk::<HEADER_LEN>() else {

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::{fmt, str::FromStr};
 
-/// A machine's number, 24 random bits drawn by the daemon that founds it.
+/// The number of a machine: 24 random bits, drawn by the daemon that founds the machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MachineId(u32);
 
@@ -34,19 +34,18 @@ impl fmt::Debug for MachineId {
     }
 }
 
-/// A host's number in its machine, given by the log in the order of joining, never reused.
-///
-/// Zero is no host: it stands for "not known yet" in a header. The founder is host 1.
+/// The number of a host in its machine, given by the log in the order of joining, never reused.
+/// Zero is no host: in a header, it means "not known yet". The founder is host 1.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostId(pub u16);
 
 impl HostId {
-    /// No host.
+    /// No host; in a header, "not known yet".
     pub const NONE: HostId = HostId(0);
-    /// The host that founds a machine.
+    /// The founder.
     pub const FOUNDER: HostId = HostId(1);
 
-    /// The number as people write it: `h3`.
+    /// Reads the form that is shown: `h3`. `None` for any other text, and for `h0`.
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('h')?;
         let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -67,8 +66,8 @@ impl fmt::Debug for HostId {
     }
 }
 
-/// Which checkpoint of an application: the later one is the greater one. Shown as `g1-e4`.
-///
+/// The name of a checkpoint within its application, shown as `g1-e4`. The later checkpoint is the
+/// greater one.
 /// On the wire it is a pair of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(u32, u32)", into = "(u32, u32)")]
@@ -80,12 +79,12 @@ pub struct CheckpointId {
 }
 
 impl CheckpointId {
-    /// The checkpoint of this generation and epoch.
+    /// The checkpoint of that generation and epoch.
     pub const fn new(generation: u32, epoch: u32) -> Self {
         CheckpointId { generation, epoch }
     }
 
-    /// Reads what is shown, `g1-e5`.
+    /// Reads the form that is shown: `g1-e5`.
     pub fn parse(text: &str) -> Option<Self> {
         let (generation, epoch) = text.strip_prefix('g')?.split_once("-e")?;
         let id = CheckpointId::new(generation.parse().ok()?, epoch.parse().ok()?);
@@ -111,42 +110,41 @@ impl fmt::Display for CheckpointId {
     }
 }
 
-/// A task's id: machine (24 bits), host of birth (16), sequence on that host (24).
-///
-/// It never changes, wherever the task runs, and is never given to another task. Sequence 0 is
-/// the daemon of that host itself, which exchanges reliable messages with other daemons through
-/// the same channels as tasks do. Shown as `t3.17`, see [`Tid::show`] for other machines.
+/// The id of a task: machine (24 bits), host of the spawn (16), sequence number on that host (24).
+/// The id never changes when the task moves, and is never given to another task. Sequence number 0
+/// is the daemon of the host, which exchanges reliable messages with other daemons through the same
+/// channels as tasks do. Shown as `t3.17`; for tasks of other machines, see [`Tid::show`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tid(pub u64);
 
 impl Tid {
-    /// Nobody: an unset field of a header, or "the daemon at the other end of this socket".
+    /// No task: an unset header field, or "the daemon at the other end of this socket".
     pub const NONE: Tid = Tid(0);
     /// The largest sequence number on one host, 2^24 - 1.
     pub const SEQUENCE_MAX: u32 = (1 << 24) - 1;
 
-    /// The task numbered `sequence` (below 2^24) of those born on `host`.
+    /// The task with that sequence number (below 2^24) among those spawned on `host`.
     pub const fn new(machine: MachineId, host: HostId, sequence: u32) -> Self {
         assert!(sequence <= Self::SEQUENCE_MAX);
         Tid(((machine.0 as u64) << 40) | ((host.0 as u64) << 24) | sequence as u64)
     }
 
-    /// The daemon of `host`.
+    /// The id of the daemon of `host`.
     pub const fn daemon(machine: MachineId, host: HostId) -> Self {
         Self::new(machine, host, 0)
     }
 
-    /// The machine in which the task was born.
+    /// The machine in which the task was spawned.
     pub const fn machine(self) -> MachineId {
         MachineId((self.0 >> 40) as u32)
     }
 
-    /// The host on which the task was born; not where it runs now.
+    /// The host on which the task was spawned, not its present host.
     pub const fn host(self) -> HostId {
         HostId((self.0 >> 24) as u16)
     }
 
-    /// The number on its host of birth.
+    /// The sequence number on the host of the spawn.
     pub const fn sequence(self) -> u32 {
         (self.0 & Self::SEQUENCE_MAX as u64) as u32
     }
@@ -170,7 +168,7 @@ impl Tid {
         }
     }
 
-    /// Reads what [`Tid::show`] wrote; without `@`, the task is one of machine `here`.
+    /// Reads the form that [`Tid::show`] writes. Without `@`, the task belongs to machine `here`.
     pub fn parse(text: &str, here: MachineId) -> Result<Self, TidError> {
         let bad = || TidError(text.to_owned());
         let rest = text.strip_prefix('t').ok_or_else(bad)?;
@@ -207,7 +205,7 @@ impl fmt::Debug for Tid {
     }
 }
 
-/// The text names no task.
+/// The error of a text that is not a task id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a task id: write it as t3.17 (host 3, task 17)")]
 pub struct TidError(pub String);
@@ -231,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_back() {
+    fn a_shown_tid_is_read_back() {
         for tid in [
             Tid::new(HERE, HostId(3), 17),
             Tid::new(MachineId::from_bits(7), HostId(65535), Tid::SEQUENCE_MAX),
@@ -252,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tid_is_refused() {
+    fn a_malformed_tid_is_refused() {
         for text in [
             "",
             "t",

@@ -1,23 +1,23 @@
-//! What a daemon and a task's library say to each other on the interrupt socket, a socket of
-//! packets. Read and written in signal handlers: of fixed length, without an allocator.
+//! Frames between a daemon and a task's library on the interrupt socket, which is a socket of
+//! packets. Signal handlers read and write them, so they have fixed layouts and need no allocator.
 //!
 //! | order | bytes | field |
 //! |---|---|---|
-//! | 0 | 8 | number, goes up; one that was seen before is stale |
+//! | 0 | 8 | number, goes up; an order with a number seen before is stale |
 //! | 8 | 4 | kind |
 //! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: bytes of two folders, 2 each, or 0 |
-//! | 16 | 4 | of `Go`: the generation; of `Freeze`: 0 for a move, 1 for a checkpoint, 2 for one that a copy writes |
+//! | 16 | 4 | of `Go`: the generation; of `Freeze`: 0 for a move, 1 for a checkpoint, 2 for a forked save |
 //! | 20 | 4 | of `Go`: the machine |
 //! | 24 | up to 1000 | of `Copy` and `Freeze`: the folders ([`Folders`]) |
 //!
 //! | report | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | kind |
-//! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds; of `Back`: 1 if it is elsewhere, or 0 |
-//! | 8 | 8 | number of the order that it answers; 0: none |
+//! | 4 | 4 | of `Saved`: microseconds; of `Copied`: rounds; of `Back`: 1 if some threads use other processors, or 0 |
+//! | 8 | 8 | number of the order that the report replies to; 0: none |
 //! | 16 | 8 | of `Saved`: bytes of the image, or 0; of `Copied`: bytes of all rounds |
 //! | 24 | 4 | of `Saved`: chunks that are not acknowledged |
-//! | 28 | up to 996 | of `Refused` and `Busy`: why, as text |
+//! | 28 | up to 996 | of `Refused` and `Busy`: the reason, as text |
 //!
 //! All numbers are little-endian.
 
@@ -26,62 +26,62 @@ use crate::{
     limits,
 };
 
-/// Bytes of an order without its folders.
+/// Length of an order without its folders. Bytes.
 pub const ORDER_LEN: usize = 24;
-/// Bytes of an order at most.
+/// Largest length of an order. Bytes.
 pub const ORDER_MAX: usize = ORDER_LEN + 2 * limits::WORK_DIR_MAX;
-/// Bytes of a report without its text.
+/// Length of a report without its text. Bytes.
 pub const REPORT_LEN: usize = 28;
-/// Bytes of a report at most.
+/// Largest length of a report. Bytes.
 pub const REPORT_MAX: usize = 1024;
 
-/// What an image is for, and who writes it.
+/// The purpose of an image, and the process that writes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freeze {
-    /// A move.
+    /// A move. The task writes the image.
     Move,
-    /// A part of a checkpoint: files are to be rolled back to it.
+    /// A part of a checkpoint. The image contains what a rollback of open files needs.
     Checkpoint,
-    /// The same, and a copy of the process writes it, which stands until it is told to go on; if it
-    /// can be copied.
+    /// A part of a checkpoint, by a forked save if the process can be copied: the copy writes the
+    /// image, and the task stays frozen until [`Order::Go`].
     Copied,
 }
 
-/// What the daemon wants.
+/// An order of the daemon to the task's library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Begin to write an image of the process into the descriptor that comes along: memory, in
+    /// Start a pre-copy: write memory into the descriptor that comes with the order, in pre-copy
     /// rounds, while the task runs.
     Copy {
-        /// The image is to be compressed.
+        /// Whether the image is compressed.
         compress: bool,
     },
-    /// Stop, and write an image into the descriptor that comes along: the rest of one that was begun,
-    /// or all of it.
+    /// Freeze, and write an image into the descriptor that comes with the order: the rest after a
+    /// pre-copy, or all of it.
     Freeze {
-        /// The image is to be compressed, if it was not begun.
+        /// Whether the image is compressed; ignored after a pre-copy, which has decided it.
         compress: bool,
-        /// What for.
+        /// Purpose of the image.
         way: Freeze,
     },
-    /// Come to a safe point, or to a call of the library, and stand there until the next order: the one to
-    /// write an image will follow when others have done so, too.
+    /// Run to a safe point, or to a call of the library, and stop there until the next order.
+    /// `Freeze` follows when other tasks have stopped, too.
     Hold,
-    /// Give up what `Copy` has begun, or do not stand.
+    /// End a pre-copy without an image, or end a `Hold`.
     Cancel,
-    /// Go on.
+    /// Resume.
     Go {
-        /// Where.
+        /// The host of the task.
         host: HostId,
-        /// In which machine: another one, if the application was brought back there.
+        /// The machine of the task. It is another machine if the application was restarted there.
         machine: MachineId,
-        /// Of the task's application, from now on.
+        /// Generation of the task's application from now on.
         generation: u32,
     },
 }
 
 impl Order {
-    /// As it travels.
+    /// Encodes the order with this number.
     pub fn to_bytes(self, number: u64) -> [u8; ORDER_LEN] {
         let (kind, value) = match self {
             Order::Freeze {
@@ -115,7 +115,7 @@ impl Order {
         bytes
     }
 
-    /// Its number, and the order if it is one that this release knows.
+    /// Decodes the number and the order. The order is `None` if this release does not know it.
     pub fn from_bytes(bytes: &[u8]) -> Option<(u64, Option<Order>)> {
         let number = u64::from_le_bytes(*bytes.first_chunk()?);
         let word = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
@@ -149,18 +149,18 @@ fn go(host: u32, generation: Option<u32>, machine: Option<u32>) -> Option<Order>
     })
 }
 
-/// A folder of the source of a move, and the one that takes its place at the target.
+/// The working folder at the source of a move, and the folder that replaces it at the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Folders {
-    /// At the source.
+    /// Path at the source.
     pub here: String,
-    /// At the target.
+    /// Path at the target.
     pub there: String,
 }
 
 impl Folders {
-    /// An order for an image with these, as it travels. Each is at most [`limits::WORK_DIR_MAX`]
-    /// long; else the order comes without them.
+    /// Appends these folders to an encoded order for an image. If a folder is longer than
+    /// [`limits::WORK_DIR_MAX`], the order stays without folders.
     pub fn added_to(&self, order: [u8; ORDER_LEN]) -> Vec<u8> {
         let mut bytes = order.to_vec();
         if self.here.len().max(self.there.len()) <= limits::WORK_DIR_MAX {
@@ -172,7 +172,7 @@ impl Folders {
         bytes
     }
 
-    /// Those of an order for an image, if it has some.
+    /// The folders of an encoded order for an image, source first; `None`: the order has none.
     pub fn of(order: &[u8]) -> Option<(&[u8], &[u8])> {
         let len = |at: usize| {
             Some(usize::from(u16::from_le_bytes(
@@ -186,48 +186,51 @@ impl Folders {
     }
 }
 
-/// What the task has done; why not, as text borrowed or owned.
+/// A report of the task's library. `T` is the text of a refusal, borrowed or owned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report<T> {
-    /// The rounds are over: what is left is to be written while all threads stand.
+    /// The pre-copy rounds are over. The rest of the image is to be written during the freeze.
     Copied {
-        /// Of all rounds.
+        /// Bytes of all rounds.
         bytes: u64,
-        /// How many.
+        /// Number of rounds.
         rounds: u32,
     },
-    /// All threads stand, and the image is written, or a copy of the process writes it.
+    /// All threads are frozen, and the image is written, or a copy of the process writes it.
     Saved {
-        /// Of the whole image; 0 while a copy writes it.
+        /// Length of the whole image; 0 while a copy writes it. Bytes.
         bytes: u64,
-        /// How long it took since they stood. Microseconds, at most `u32::MAX`.
+        /// Time since all threads were frozen. Microseconds, at most `u32::MAX`.
         micros: u32,
-        /// Chunks of messages that it had sent, and of which it did not know that they had been taken.
+        /// Number of sent chunks that the task had no acknowledgement for.
         unacknowledged: u32,
     },
-    /// It stands, and has to write of its image what a copy cannot: somebody has to read.
+    /// The task is frozen and itself writes the part of its image that a copy cannot write. The
+    /// daemon has to read it.
     Writes,
-    /// There is no image, and the task goes on.
+    /// There is no image, and the task continues. The text gives the reason.
     Refused(T),
-    /// Likewise, for a reason that passes by itself.
+    /// The same, for a reason that passes by itself.
     Busy(T),
-    /// This is the process that was brought back; it stands.
+    /// The restored process reports that it is frozen.
     Back {
-        /// Some of its threads may not use the processors that its program has put them on.
+        /// Whether some of its threads may not use the processors that the program assigned to
+        /// them.
         elsewhere: bool,
     },
-    /// It stands at a safe point, as it was told to; one with callbacks in a call of the library, also when
-    /// it is about to be saved.
+    /// The task has stopped at a safe point, as ordered. A task with callbacks reports it in a call
+    /// of the library, also right before a save.
     Held,
-    /// From now on the task is saved by what its program gives at its safe points, where it stops.
+    /// From now on the task is a portable task: it stops at its safe points, and its image is the
+    /// state that its program supplies there.
     Portable,
-    /// From now on the task is stopped in its calls of the library alone, because its program has callbacks
+    /// From now on the task stops only in calls of the library, because its program has callbacks
     /// around saves.
     InCalls,
 }
 
 impl<'a> Report<&'a str> {
-    /// The same, for whoever keeps it.
+    /// The same report with its own copy of the text.
     pub fn owned(self) -> Report<String> {
         match self {
             Report::Copied { bytes, rounds } => Report::Copied { bytes, rounds },
@@ -250,7 +253,8 @@ impl<'a> Report<&'a str> {
         }
     }
 
-    /// As it travels, as an answer to the order of that number; a long text is cut.
+    /// Encodes the report as a reply to the order with number `order`. Text that is too long is
+    /// cut.
     pub fn write(self, order: u64, bytes: &mut [u8; REPORT_MAX]) -> &[u8] {
         let (kind, small, value, last, text) = match self {
             Report::Saved {
@@ -277,7 +281,7 @@ impl<'a> Report<&'a str> {
         &bytes[..REPORT_LEN + len]
     }
 
-    /// Reads what [`Report::write`] made, and the number.
+    /// Decodes what [`Report::write`] encoded: the number of the order, and the report.
     pub fn read(bytes: &'a [u8]) -> Option<(u64, Self)> {
         let kind = u32::from_le_bytes(*bytes.first_chunk()?);
         let small = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
@@ -314,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_and_reports_come_through() {
+    fn orders_and_reports_are_read_as_written() {
         for order in [
             Order::Copy { compress: true },
             Order::Freeze {

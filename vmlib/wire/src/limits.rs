@@ -46,8 +46,8 @@ pub const WORK_DIR_MAX: usize = 500;
 pub const MOVE_LOOK: Duration = Duration::from_secs(1);
 /// Checks in a row at which a transfer process at the target had work and did none: it hangs.
 pub const MOVE_STALL_LOOKS: u32 = 8;
-/// Likewise at the source. More than at the target, so that the daemon nearer to the fault reports
-/// it.
+/// The same at the source. Larger than at the target, so that the daemon nearer to the fault
+/// reports it.
 pub const MOVE_STALL_LOOKS_SOURCE: u32 = 11;
 /// Time for which data on the connection of an image may be unacknowledged before the connection
 /// counts as broken. Longer than a shortage of memory at the target lasts.
@@ -56,11 +56,11 @@ pub const MOVE_SILENCE: Duration = Duration::from_secs(12);
 /// for them. One processor seals as much in half a millisecond, which is longer than a round trip
 /// in a cluster; data that waits longer has left the processor's cache before it is read.
 pub const MOVE_SEND_BYTES: usize = 1024 * 1024;
-/// Time for which memory is kept that a task has written its image into, for its next image.
-/// Between checkpoints that are farther apart, fresh memory costs little.
+/// Time for which the memory that a task has written its image into is kept for the task's next
+/// image. Fresh memory costs little when checkpoints are farther apart.
 pub const IMAGE_MEMORY_TIME: Duration = Duration::from_secs(120);
-/// Memory of a task that may write its image into memory without `--blocking`: the freeze lasts a
-/// tenth of a second at most. Bytes.
+/// Largest memory of a task that may write its image into memory without `--blocking`: the freeze
+/// lasts a tenth of a second at most. Bytes.
 pub const IMAGE_MEMORY_UNASKED: u64 = 512 * 1024 * 1024;
 /// Images that a task writes into memory before a copy of the task writes one, to see whether the
 /// task still writes to most of its memory.

@@ -1,11 +1,10 @@
-//! What two daemons say to each other.
-//!
+//! Frames between two daemons.
 //! A link begins with a handshake that proves the machine's secret (in `vmd`), then [`Hello`] from
-//! both ends. Two kinds of traffic follow. *Unreliable*: raft, leases, the feed of the log: each has
-//! its own repetition. *Reliable*: orders and their results travel as [`Op::Data`] between the two
-//! daemons' own tids, through the same channels as the messages of tasks, so that they arrive
-//! exactly once and in order however often the link breaks. The payload of such a message is one
-//! byte, the opcode, and the MessagePack body (see [`Order`]).
+//! both ends. Two kinds of traffic follow. *Unreliable*: raft, leases and the feed of the log, each
+//! with a repetition of its own. *Reliable*: orders and their results travel as [`Op::Data`]
+//! between the two daemons' own tids, through the same channels as the messages of tasks. So they
+//! arrive exactly once and in order, however often the link breaks. The payload of such a message
+//! is one byte, the opcode, and the MessagePack body (see [`Order`]).
 
 mod kept;
 mod moves;

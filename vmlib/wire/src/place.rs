@@ -1,21 +1,20 @@
-//! Where a daemon's folder is, and what the files in it are called.
-//!
-//! The daemon, the console and the task library must look in the same place without asking each
-//! other; this is the one rule. It reads nothing itself: the caller passes the environment in.
+//! The path of a daemon's folder, and the names of the files in it.
+//! The daemon, the console and the task library must find the same folder without a message to each
+//! other. This module is the one rule. It reads no environment: the caller passes the variables.
 
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
 };
 
-/// Environment variable: the daemon's folder, where `--dir` is not given.
+/// Environment variable: path of the daemon's folder, if `--dir` is absent.
 pub const ENV_DIR: &str = "VM_DIR";
-/// Environment variable of the system: the user's own folder for sockets. It is removed at the end of
-/// the user's last login.
+/// Environment variable of the system: the user's folder for sockets. The system removes the folder
+/// at the end of the user's last login.
 pub const ENV_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";
-/// Environment variable of the system: the user's own folder for what is to outlive logins.
+/// Environment variable of the system: the user's folder for state that outlives logins.
 pub const ENV_STATE_HOME: &str = "XDG_STATE_HOME";
-/// Environment variable of the system: the user's folder.
+/// Environment variable of the system: the user's home folder.
 pub const ENV_HOME: &str = "HOME";
 
 /// Name of the daemon's UNIX socket in its folder.
@@ -48,14 +47,14 @@ fn set(value: Option<OsString>) -> Option<OsString> {
     value.filter(|value| !value.is_empty())
 }
 
-/// Where checkpoints are, in a folder that the user has chosen for a daemon.
+/// Name of the store in a folder that the user has chosen for a daemon.
 pub const STORE: &str = "store";
-/// Likewise, in the folder of [`state_dir`], if each host has a store of its own: a folder for each, by
-/// its name.
+/// Name of the folder with stores in [`state_dir`], if each host has a store of its own. The folder
+/// has one store for each host, named like the host.
 pub const STORES_LOCAL: &str = "store-local";
 
-/// Where files of the user's are that outlive logins and restarts of the computer: `vm` in
-/// [`ENV_STATE_HOME`], else in `.local/state` of [`ENV_HOME`]. Nothing if neither is known. A variable
+/// The folder for files of the user that outlive logins and restarts of the computer: `vm` in
+/// [`ENV_STATE_HOME`], else in `.local/state` of [`ENV_HOME`]. `None` if neither is set. A variable
 /// that is empty, or not an absolute path, counts as unset.
 ///
 /// ```
@@ -75,7 +74,7 @@ pub fn state_dir(state_home: Option<OsString>, home: Option<OsString>) -> Option
     state.map(|state| state.join("vm"))
 }
 
-/// The daemon's socket in its folder.
+/// Path of the daemon's socket in its folder.
 pub fn socket(dir: &Path) -> PathBuf {
     dir.join(SOCKET_FILE)
 }
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_outlives_logins_is_in_an_absolute_folder() {
+    fn the_state_folder_has_an_absolute_path() {
         let dir = |state: Option<&str>, home: Option<&str>| {
             state_dir(state.map(Into::into), home.map(Into::into))
         };

@@ -1,5 +1,5 @@
-//! The state of a portable task as a stream: what its program and the library need to go on in a new
-//! process, on a host of any architecture (see `docs/portable.md`).
+//! The state of a portable task as a stream: the data from which the program and the library
+//! continue in a new process, on a host of any architecture (see `docs/portable.md`).
 //!
 //! | at | bytes | field |
 //! |---|---|---|
@@ -16,9 +16,9 @@
 //! | 16 | 8 | XXH3 (64 bits) of the content; of the end, of the 16 bytes before |
 //! | 24 | | the content; the end has none |
 //!
-//! All numbers are little-endian. Process and library are MessagePack with the names of fields, so that
-//! these may be added; the value is what the program gave. Each of the three is there once. Sections of
-//! other kinds are passed over.
+//! All numbers are little-endian. The sections process and library are MessagePack with field
+//! names, so that fields can be added. The section value holds the bytes that the program supplied.
+//! Each of the three sections occurs once. A reader skips sections of other kinds.
 
 use crate::{Body, limits};
 use serde::{Deserialize, Serialize};
@@ -26,84 +26,85 @@ use xxhash_rust::xxh3::xxh3_64;
 
 /// First bytes of a stream.
 pub const MAGIC: &[u8; 8] = b"vm-state";
-/// The one version that there is.
+/// The only version.
 pub const VERSION: u32 = 1;
-/// Bytes before the first section.
+/// Length of the stream before the first section. Bytes.
 const HEAD: usize = 16;
-/// Bytes of a section without its content, and of the end.
+/// Length of a section without its content, and of the end. Bytes.
 const SECTION: usize = 24;
 
-/// The kinds of sections.
+/// Kinds of sections.
 const PROCESS: u32 = 1;
 const LIBRARY: u32 = 2;
 const VALUE: u32 = 3;
 const END: u32 = u32::MAX;
 
-/// Environment variable of a process that goes on from such a stream: the number of the descriptor
-/// that it can be read from. The data socket and the interrupt socket have the two numbers after it.
+/// Environment variable of a process that continues from such a stream: the number of the
+/// descriptor from which the process reads it. The next two numbers are the descriptors of the data
+/// socket and the interrupt socket.
 pub const ENV_STATE: &str = "VM_STATE";
-/// Environment variable of every task: the names of those variables that whoever started it has set,
-/// with `=` between them, which no name can have. Those go along with a portable task.
+/// Environment variable of every task: the names of the variables that the requester of the spawn
+/// has set, separated by `=`, which no name can contain. A portable task takes these variables
+/// along in a move.
 pub const ENV_NAMES: &str = "VM_ENV";
 
-/// How the process of a portable task is started.
+/// The data from which a daemon starts the process of a portable task.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessState {
-    /// Absolute path of the program, where it was saved.
+    /// Absolute path of the program at the save.
     pub program: Body,
-    /// Its arguments, the name first.
+    /// The arguments; the first one is the name.
     pub args: Vec<Body>,
-    /// Variables that are set beside those of the daemon.
+    /// Variables beside those of the daemon.
     pub env: Vec<(Body, Body)>,
-    /// The working directory, as it is to be where it goes on.
+    /// The working directory of the new process.
     pub dir: Body,
 }
 
-/// A whole stream, read.
+/// The content of a whole stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortableState<'a> {
-    /// How its process is started.
+    /// The data from which the process is started.
     pub process: ProcessState,
-    /// The library's part.
+    /// The state of the library.
     pub library: &'a [u8],
-    /// What the program gave.
+    /// The value that the program supplied.
     pub value: &'a [u8],
 }
 
-/// Why bytes are no such stream.
+/// The reason why bytes are no stream of a portable task.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortableError {
-    /// They begin otherwise.
+    /// The first bytes are not [`MAGIC`].
     #[error("it is no portable state")]
     Magic,
-    /// Another release has written it.
+    /// The version is unknown.
     #[error("it has version {0}, and only version {VERSION} can be read here")]
     Version(u32),
-    /// It ends too early, or goes on behind its end.
+    /// The stream ends too early, or continues after its end.
     #[error("it is not whole: {0}")]
     Torn(&'static str),
-    /// It was changed.
+    /// A checksum does not match.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
-    /// A part is longer than it may be.
+    /// A section is too long.
     #[error(
         "{what} has {bytes} bytes, and {} are possible",
         limits::PORTABLE_PART_MAX
     )]
     TooLong {
-        /// Which part.
+        /// Name of the section.
         what: &'static str,
-        /// Its length.
+        /// Length of the section. Bytes.
         bytes: u64,
     },
 }
 
 impl PortableState<'_> {
-    /// As a stream.
-    ///
+    /// Encodes the state as a stream.
     /// # Errors
-    /// [`PortableError::TooLong`].
+    /// [`PortableError::TooLong`] if a section is too long.
     pub fn to_bytes(&self) -> Result<Vec<u8>, PortableError> {
         let process = rmp_serde::to_vec_named(&self.process).expect("it holds bytes alone");
         let parts = [
@@ -131,10 +132,10 @@ impl PortableState<'_> {
 }
 
 impl<'a> PortableState<'a> {
-    /// Reads a stream, all of which is there.
-    ///
+    /// Decodes a whole stream.
     /// # Errors
-    /// [`PortableError`], all but `TooLong` for what was not changed.
+    /// [`PortableError`] if the stream is incomplete, damaged or of another version. `TooLong`
+    /// comes only from a damaged stream.
     pub fn read(bytes: &'a [u8]) -> Result<Self, PortableError> {
         if !bytes.starts_with(MAGIC) {
             return Err(PortableError::Magic);
@@ -156,7 +157,7 @@ impl<'a> PortableState<'a> {
                 number(bytes, at + 8, 8),
                 number(bytes, at + 16, 8),
             );
-            // The upper half of the first is the four bytes that are zero.
+            // The upper half of the first field is the four zero bytes.
             let (Some(kind), Some(len), Some(hash)) = fields else {
                 return Err(torn);
             };
@@ -220,23 +221,23 @@ fn number(bytes: &[u8], at: usize, len: usize) -> Option<u64> {
     Some(u64::from_le_bytes(number))
 }
 
-/// Whether bytes end with the end of a stream of that length.
+/// Whether `bytes` are the end of a stream of `len` bytes.
 fn is_whole(bytes: &[u8]) -> bool {
     bytes.ends_with(&end(bytes.len() as u64))
 }
 
-/// Whether all of a stream came that somebody only passes on: who writes it may be ended at any moment.
-/// Nothing else of it is looked at.
+/// Detects whether a stream that a process only passes on is whole: its writer can end at any
+/// moment. Only the first bytes and the end are examined.
 #[derive(Debug, Clone, Default)]
 pub struct EndSeen {
     bytes: u64,
-    /// What came first and last.
+    /// The first and the last bytes of the stream.
     first: [u8; MAGIC.len()],
     last: [u8; SECTION],
 }
 
 impl EndSeen {
-    /// Some more has come.
+    /// Takes the next bytes of the stream.
     pub fn passed(&mut self, bytes: &[u8]) {
         let known = usize::try_from(self.bytes).map_or(MAGIC.len(), |it| it.min(MAGIC.len()));
         for (place, byte) in self.first[known..].iter_mut().zip(bytes) {
@@ -248,7 +249,7 @@ impl EndSeen {
         self.bytes += bytes.len() as u64;
     }
 
-    /// Whether what has come is a portable state with its end.
+    /// Whether the bytes so far are a portable state with its end.
     pub fn is_whole(&self) -> bool {
         self.first == *MAGIC && self.bytes >= SECTION as u64 && self.last == end(self.bytes)
     }
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_comes_through() {
+    fn a_state_is_read_as_written() {
         let bytes = stream();
         let read = PortableState::read(&bytes).expect("it is whole");
         assert_eq!(read.process, sample());
@@ -288,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn its_layout_is_pinned() {
+    fn the_layout_of_a_stream_is_pinned() {
         let state = PortableState {
             process: ProcessState::default(),
             library: b"L",
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_or_changed_anywhere_is_refused() {
+    fn a_stream_that_was_cut_or_changed_anywhere_is_refused() {
         let bytes = stream();
         for at in 0..bytes.len() {
             assert!(PortableState::read(&bytes[..at]).is_err(), "cut at {at}");
@@ -323,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_compared_before_it_is_believed() {
+    fn a_length_is_compared_with_its_limit_before_it_is_used() {
         let mut bytes = stream();
         bytes[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
         let read = PortableState::read(&bytes);
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_seen_however_it_comes_and_nothing_else_is_taken_for_it() {
+    fn the_end_is_detected_at_any_size_of_reads_and_only_a_true_end() {
         let bytes = stream();
         let whole = |bytes: &[u8], at_once: usize| {
             let mut seen = EndSeen::default();

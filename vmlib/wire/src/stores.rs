@@ -1,9 +1,8 @@
-//! What daemons say to each other where each host has its checkpoints on a disk of its own.
-//!
-//! Images are copied to a second host, so that the loss of one loses no checkpoint; the manifest is
-//! committed on all hosts; and what is to be brought back is asked for wherever it is. The orders
-//! travel like those of [`crate::peer`], as [`crate::peer::Order`]s. Where all hosts share one folder
-//! none of them is sent.
+//! Orders between daemons in a machine in which each host has a store of its own.
+//! Images are copied to a second host, so that the loss of one host loses no checkpoint. The
+//! manifest is committed on all hosts. A restart requests each part from a host that has it. The
+//! orders travel as [`crate::peer::Order`]s. None of them is sent in a machine whose hosts share
+//! one store.
 
 use crate::{
     checkpoint::{Checkpoint, Part},

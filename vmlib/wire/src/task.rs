@@ -1,9 +1,9 @@
-//! What a task's library and its daemon say to each other, on the task's data socket.
-//!
-//! A task's first frame is [`Enrol`]; the daemon answers with [`Welcome`] (the descriptor of the
-//! interrupt socket travels with it) or [`Failed`]. After that the task sends requests, each with
-//! a number in the header that goes up; the answer carries the same number. A request that was
-//! not answered is asked again with its number, and is carried out once. Notifies carry number 0.
+//! Frames between a task's library and its daemon, on the task's data socket.
+//! A task's first frame is [`Enrol`]. The daemon replies with [`Welcome`], together with the
+//! descriptor of the interrupt socket, or with [`Failed`]. Then the task sends requests. Each
+//! request has a number in its header that goes up, and its reply has the same number. The library
+//! repeats a request without a reply under its number, and the daemon carries the request out once.
+//! Notifications have number 0.
 
 use crate::{
     agreed::{ExitStatus, HostFacts},

@@ -1,32 +1,32 @@
-//! Which versions of the protocol two ends can speak, and which one they choose.
+//! Versions of the protocol: the range that each end supports, and the choice between them.
 
 use serde::{Deserialize, Serialize};
 
-/// The version that this build speaks best.
+/// The newest version that this build supports.
 pub const CURRENT: u16 = 3;
-/// The oldest version that this build still speaks.
+/// The oldest version that this build supports.
 pub const OLDEST: u16 = 3;
 
-/// The inclusive range of versions that one end can speak; each end sends its own first.
+/// The inclusive range of versions that one end supports. Each end sends its range first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// The oldest version spoken.
+    /// The oldest supported version.
     pub oldest: u16,
-    /// The newest version spoken.
+    /// The newest supported version.
     pub newest: u16,
 }
 
 impl Offer {
-    /// What this build offers.
+    /// The range of this build.
     pub const OURS: Offer = Offer {
         oldest: OLDEST,
         newest: CURRENT,
     };
 
-    /// The newest version that both speak.
+    /// The newest version that both ends support.
     ///
     /// # Errors
-    /// [`VersionError`] when the ranges do not meet.
+    /// [`VersionError`] when the ranges do not overlap.
     pub fn choose(self, theirs: Offer) -> Result<u16, VersionError> {
         let newest = self.newest.min(theirs.newest);
         if newest >= self.oldest && newest >= theirs.oldest && theirs.oldest <= theirs.newest {
@@ -44,9 +44,9 @@ impl Offer {
     ours.oldest, ours.newest, theirs.oldest, theirs.newest
 )]
 pub struct VersionError {
-    /// What this side speaks.
+    /// The range of this side.
     pub ours: Offer,
-    /// What the other side speaks.
+    /// The range of the other side.
     pub theirs: Offer,
 }
 

@@ -3,7 +3,7 @@
 use crate::id::Tid;
 use serde::{Deserialize, Serialize};
 
-/// What can be watched.
+/// An event that a task can watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Watched {
     /// The end of a task.
@@ -12,6 +12,6 @@ pub enum Watched {
     HostAdded,
     /// Hosts that leave or are lost.
     HostDeleted,
-    /// The end of a task of which messages are awaited ([`Await`](crate::task::Await)).
+    /// The end of a task whose messages are awaited ([`Await`](crate::task::Await)).
     Source(Tid),
 }

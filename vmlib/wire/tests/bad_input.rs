@@ -1,4 +1,4 @@
-//! What is no frame or no message is an error, not a panic, and takes no memory.
+//! Bytes that are no frame or no message are an error: they cause no panic, and take no memory.
 
 mod samples;
 
@@ -13,7 +13,7 @@ use vm_wire::{
     peer::Order,
 };
 
-/// The same cases in each run, unless `PROPTEST_RNG_SEED` asks for others.
+/// The same cases in each run, unless `PROPTEST_RNG_SEED` gives another seed.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: None,
@@ -25,10 +25,10 @@ fn config() -> ProptestConfig {
     config
 }
 
-/// Decodes bytes that something else made of its encoding: one for each message type.
+/// Decodes bytes as one type of message, and returns the error. The bytes are changed encodings.
 type Decode = fn(&[u8]) -> Option<CodecError>;
 
-/// The body of every sample, with what reads it.
+/// The encoded body of every sample, with the decoder of its type.
 #[derive(Default)]
 struct Bodies(Vec<(Vec<u8>, Decode)>);
 
@@ -47,7 +47,7 @@ fn bodies() -> Vec<(Vec<u8>, Decode)> {
     bodies.0
 }
 
-/// The bytes of every sample's frame.
+/// The frame of every sample.
 #[derive(Default)]
 struct Frames(Vec<Frame>);
 
@@ -73,7 +73,7 @@ fn stream(frames: &[Frame]) -> Vec<u8> {
     bytes
 }
 
-/// All frames up to the first error, if there is one.
+/// All frames of the stream `pieces`, or the first error.
 fn read_all(pieces: &[&[u8]]) -> Result<Vec<Frame>, FrameError> {
     let mut reader = FrameReader::new();
     let mut frames = Vec::new();
@@ -133,7 +133,7 @@ fn a_reader_says_how_much_is_missing() {
 }
 
 #[test]
-fn a_length_above_the_limit_of_its_opcode_is_refused_before_anything_is_read() {
+fn a_length_above_the_limit_of_its_opcode_is_refused_before_the_body_is_read() {
     let claims = |op: Op, length: u32| {
         let mut bytes = Header::new(op).to_bytes(0);
         bytes[..4].copy_from_slice(&length.to_le_bytes());
@@ -155,9 +155,10 @@ fn a_length_above_the_limit_of_its_opcode_is_refused_before_anything_is_read() {
 }
 
 #[test]
-fn a_length_of_two_to_the_sixtieth_is_refused_wherever_it_stands() {
+fn a_length_of_two_to_the_sixtieth_is_refused_in_every_field() {
     let huge = (1u64 << 60).to_le_bytes();
-    // As the first eight bytes it is the opcode 0; else an offset or a total.
+    // In the first eight bytes, the number sets the opcode to 0. Elsewhere it is an offset or a
+    // total.
     assert_eq!(
         refused(|bytes| bytes[..8].copy_from_slice(&huge)),
         FrameError::Op(0)
@@ -208,7 +209,7 @@ fn bits_that_this_version_does_not_know_are_refused() {
 }
 
 #[test]
-fn a_body_that_is_cut_or_goes_on_is_no_message() {
+fn a_body_that_is_cut_or_has_more_bytes_is_no_message() {
     for (body, decode) in bodies() {
         assert_eq!(decode(&body), None);
         for len in 0..body.len() {
@@ -222,7 +223,7 @@ fn a_body_that_is_cut_or_goes_on_is_no_message() {
 
 #[test]
 fn a_claimed_length_inside_a_body_takes_no_memory() {
-    // Four gigabytes of array, bytes, text and map; then nested arrays without end.
+    // Headers of an array, bytes, a text and a map of four gigabytes, then endlessly nested arrays.
     let claims: [&[u8]; 4] = [
         &[0xdd, 0xff, 0xff, 0xff, 0xff],
         &[0xc6, 0xff, 0xff, 0xff, 0xff],
@@ -232,7 +233,8 @@ fn a_claimed_length_inside_a_body_takes_no_memory() {
     let nested = vec![0x91; CONTROL_MAX];
     for (body, decode) in bodies() {
         assert!(decode(&nested).is_some());
-        // In place of what follows any byte of a good body: some of them begin a field.
+        // The claim replaces the rest of a valid body after each byte, so some claims begin a
+        // field.
         for claim in claims {
             for at in 0..body.len() {
                 decode(&[&body[..at], claim].concat());
@@ -255,7 +257,7 @@ proptest! {
     }
 
     #[test]
-    fn changed_streams_never_panic_the_reader_nor_what_reads_its_frames(
+    fn changed_streams_never_panic_the_reader_nor_the_decoders_of_its_frames(
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
         which in any::<prop::sample::Index>(),
     ) {
@@ -270,13 +272,13 @@ proptest! {
             for (_, decode) in bodies() {
                 decode(&frame.body);
             }
-            // What can be read can be written again as it was.
+            // A frame that was read is written with the same bytes.
             prop_assert_eq!(&stream(std::slice::from_ref(&frame)), &bytes[..frame.len()]);
         }
     }
 
     #[test]
-    fn random_bytes_never_panic_what_reads_messages(
+    fn random_bytes_never_panic_the_decoders_of_messages(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         for (_, decode) in bodies() {
@@ -286,7 +288,7 @@ proptest! {
     }
 
     #[test]
-    fn headers_come_back_as_they_were(
+    fn headers_are_read_as_written(
         numbers in prop::array::uniform8(any::<u64>()),
         words in prop::array::uniform4(any::<u32>()),
         tag in any::<i32>(),

@@ -1,8 +1,7 @@
-//! The bytes of every message, so that a change of the protocol is seen in review.
-//!
+//! The bytes of every message, so that a review shows each change of the protocol.
 //! `golden/messages.txt` has one line for each sample: its name and its frame in hexadecimal, the
-//! 96 bytes of the header and then the body. After a change that is meant, write it anew with
-//! `UPDATE_GOLDENFILES=1 cargo test -p vm-wire --test golden`.
+//! 96 bytes of the header and then the body. `UPDATE_GOLDENFILES=1 cargo test -p vm-wire --test
+//! golden` writes the file anew after an intended change.
 
 mod samples;
 
@@ -63,7 +62,7 @@ fn every_opcode_has_a_sample() {
 }
 
 #[test]
-fn every_message_has_the_bytes_that_it_always_had() {
+fn the_bytes_of_every_message_are_those_of_the_golden_file() {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/messages.txt");
     let lines = samples().lines;
     if std::env::var_os("UPDATE_GOLDENFILES").is_some() {
@@ -90,7 +89,7 @@ fn every_message_has_the_bytes_that_it_always_had() {
 }
 
 #[test]
-fn the_header_is_laid_out_as_its_documentation_says() {
+fn the_layout_of_the_header_matches_its_documentation() {
     let bytes = full_header(Op::Data).to_bytes(7);
     let expected = "07000000\
         01 01 02 00\

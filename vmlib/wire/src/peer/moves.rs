@@ -1,4 +1,4 @@
-//! What two daemons say to each other of a task that moves.
+//! Orders between daemons, and between daemons and coordinators, about a task that moves.
 
 use crate::{
     codec::Body,
@@ -9,8 +9,8 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// To the coordinator of a task's application, by its daemon: move it. Answered with [`MoveEnd`].
-/// Asked again, with the same number, of each coordinator that takes its place.
+/// A daemon to the coordinator of a task's application: move the task. The reply is [`MoveEnd`].
+/// Repeated with the same number to each coordinator that replaces another.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveAsk {
     /// Number chosen by the requester; the reply bears it.
@@ -103,7 +103,7 @@ pub struct MoveReport {
 }
 
 impl MoveReport {
-    /// How long the task stood still. Microseconds.
+    /// The freeze time of the task. Microseconds.
     pub fn freeze_us(&self) -> u64 {
         let image = self.interrupt_us + self.save_us + self.transfer_us + self.restore_us;
         image + self.drain_us + self.commit_us
@@ -207,11 +207,9 @@ pub struct Belongings {
     pub hosts: Vec<HostId>,
     /// Whether it is a portable task.
     pub portable: bool,
-    /// Its image in the store, if it is suspended and stays so.
     #[serde(default)]
     /// Its image in the store, if it is suspended and stays so.
     pub suspended: Option<Part>,
-    /// The working folder of its host, if the daemon there has one.
     #[serde(default)]
     /// The working folder of its host, if the daemon there has one.
     pub work_dir: Option<String>,

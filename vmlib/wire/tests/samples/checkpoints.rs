@@ -1,4 +1,4 @@
-//! Samples of what is said about checkpoints.
+//! Samples of messages about checkpoints.
 
 use super::values::{Visitor, failed, machine, text, tid};
 use vm_wire::{
@@ -97,7 +97,7 @@ fn policy() -> Policy {
     }
 }
 
-/// What the log and consoles say about an application that is brought back.
+/// Log entries and console messages about the restart of an application.
 pub fn restart(visitor: &mut impl Visitor) {
     let app = tid(1, 1);
     let revival = Revival {
@@ -175,7 +175,7 @@ pub fn restart(visitor: &mut impl Visitor) {
     visitor.message("ConsoleAnswer.Restarted", Answer::Restarted(report));
 }
 
-/// What a cut has fixed of an application.
+/// The agreed facts about an application at a cut.
 fn agreed() -> AgreedPart {
     let (app, epoch) = (tid(1, 1), 4);
     let task = AgreedTask {
@@ -230,7 +230,7 @@ fn part() -> SavedPart {
     }
 }
 
-/// The end of a request for a checkpoint.
+/// The end of a checkpoint request.
 fn end(result: Result<CheckpointReport, Failed>) -> CheckpointEnd {
     CheckpointEnd {
         request: 7,
@@ -239,7 +239,7 @@ fn end(result: Result<CheckpointReport, Failed>) -> CheckpointEnd {
     }
 }
 
-/// What a coordinator, its daemon and the owners of tasks say about a checkpoint.
+/// Messages about a checkpoint between a coordinator, its daemon and the owners of tasks.
 pub fn visit(visitor: &mut impl Visitor) {
     let app = tid(1, 1);
     let ask = CheckpointAsk {
@@ -255,7 +255,7 @@ pub fn visit(visitor: &mut impl Visitor) {
     committed(visitor);
 }
 
-/// What is said from the preparation of a cut until all parts are saved.
+/// Messages from the preparation of a cut until all parts are saved.
 fn cut(visitor: &mut impl Visitor) {
     let (app, epoch) = (tid(1, 1), 4);
     for (name, off) in [("CutPrepare", false), ("CutPrepare.off", true)] {
@@ -318,7 +318,7 @@ fn cut(visitor: &mut impl Visitor) {
     }
 }
 
-/// What is said of a checkpoint that is committed, and of its end.
+/// Messages about the commit and the end of a checkpoint.
 fn committed(visitor: &mut impl Visitor) {
     let (app, epoch) = (tid(1, 1), 4);
     let parts = vec![part()];
@@ -358,7 +358,7 @@ fn committed(visitor: &mut impl Visitor) {
     visitor.message("CutClosed", CutClosed { app, epoch, saved });
 }
 
-/// What daemons say whose stores are their hosts' own.
+/// Orders between daemons whose hosts have stores of their own.
 fn stores(visitor: &mut impl Visitor, checkpoint: &Checkpoint) {
     let (app, epoch, question, ticket) = (tid(1, 1), 4, 7, 9);
     let (tid, part) = (tid(2, 5), checkpoint.parts[0].image.clone());

@@ -1,5 +1,5 @@
-//! At least one value of every message, each variant of each enum among them, and what can be
-//! done with all of them: shared by the tests of this crate.
+//! At least one value of every message, with each variant of each enum among them, and the
+//! functions that use all of them. The tests of this crate share them.
 
 mod changes;
 mod checkpoints;
@@ -28,7 +28,7 @@ use vm_wire::{
     version::Offer,
 };
 
-/// Shows all samples to the visitor.
+/// Passes every sample to the visitor.
 pub fn visit(visitor: &mut impl Visitor) {
     channel(visitor);
     enrolment(visitor);
@@ -54,7 +54,7 @@ fn channel(visitor: &mut impl Visitor) {
     }
 }
 
-/// How a process becomes a task, and how a request fails.
+/// Messages that enrol a process, and failed requests.
 fn enrolment(visitor: &mut impl Visitor) {
     for (name, token) in [
         ("Enrol", Some(0x0123_4567_89ab_cdef)),
@@ -109,7 +109,7 @@ fn enrolment(visitor: &mut impl Visitor) {
     visitor.message("Done", Done {});
 }
 
-/// Tasks that start, end and are watched.
+/// Messages about tasks that start, end and are watched.
 fn task(visitor: &mut impl Visitor) {
     for (name, place) in [
         ("Spawn.Any", Place::Any),
@@ -175,7 +175,7 @@ fn task(visitor: &mut impl Visitor) {
     }
 }
 
-/// Where hosts and tasks are.
+/// Messages that locate hosts and tasks.
 fn places(visitor: &mut impl Visitor) {
     for (name, by) in [("KeptBy.elsewhere", Some(HostId(3))), ("KeptBy.lost", None)] {
         let host = HostId(2);

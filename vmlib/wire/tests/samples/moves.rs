@@ -1,4 +1,4 @@
-//! Samples of what is said about moves, and to coordinators.
+//! Samples of messages about moves, and of frames to coordinators.
 
 use super::{
     checkpoints,
@@ -171,7 +171,7 @@ pub fn moves(visitor: &mut impl Visitor) {
     visitor.message("TaskAnswer", answer);
 }
 
-/// What daemons say of a drain, and of a check whether a task can be moved.
+/// Orders between daemons about a drain, and about the check whether a task can be moved.
 fn drains(visitor: &mut impl Visitor) {
     for (name, way) in [
         ("DrainAsk", DrainWay::default()),
@@ -202,7 +202,7 @@ fn drains(visitor: &mut impl Visitor) {
     }
 }
 
-/// What tasks request, and the replies.
+/// Requests of tasks, and the replies.
 fn calls(visitor: &mut impl Visitor) {
     let tid = tid(1, 3);
     let (to, way) = (Some(text("node2")), MoveWay::default());

@@ -1,4 +1,4 @@
-//! What is done with the samples, and values that several of them hold.
+//! The visitor of the samples, and values that several samples contain.
 
 use std::fmt::Debug;
 use vm_wire::{
@@ -8,11 +8,11 @@ use vm_wire::{
     task::{FailKind, Failed, Place, Spawn},
 };
 
-/// What is done with the samples.
+/// A function that is applied to all samples.
 pub trait Visitor {
-    /// Sees one message under a name that is unique.
+    /// Takes one message, under a unique name.
     fn message<M: Message + PartialEq + Debug>(&mut self, name: &str, message: M);
-    /// Sees one frame whose body is not MessagePack.
+    /// Takes one frame whose body is not MessagePack.
     fn frame(&mut self, name: &str, frame: Frame);
 }
 
@@ -77,7 +77,7 @@ pub fn spawn(place: Place) -> Spawn {
     }
 }
 
-/// A header in which no two fields have a byte in common where their position matters.
+/// A header whose fields have different bytes, so that exchanged fields are noticed.
 pub fn full_header(op: Op) -> Header {
     let mut header = Header::new(op);
     header.flags = Header::KEEP;
