@@ -76,7 +76,7 @@ pub use hosts::AT_ONCE;
 pub use migration::MovesUnderway;
 
 use crate::{Agreement, Input, Outbox, Time, agreed::SnapshotError};
-use checkpoint::{Checkpoints, cut_steps::Cuts};
+use checkpoint::Checkpoints;
 use console::Consoles;
 use context::Context;
 use drain::Drain;
@@ -88,7 +88,7 @@ use routing::Routing;
 use std::collections::BTreeMap;
 use suspension::Suspensions;
 use tasks::{Births, Parked, Watching};
-use vm_wire::{Frame, HostId, MachineId, Tid, peer::Joined};
+use vm_wire::{HostId, MachineId, Tid, peer::Joined};
 
 /// A host's daemon. See the module.
 #[derive(Debug)]
@@ -102,9 +102,6 @@ pub struct Daemon {
     parked: Parked,
     migration: Migration,
     consoles: Consoles,
-    cuts: Cuts,
-    /// Answers to tasks whose cut is in the log and was not carried out here yet.
-    postponed: Vec<(Tid, u64, Frame)>,
     checkpoints: Checkpoints,
     restarts: Restarts,
     suspensions: Suspensions,
@@ -161,8 +158,6 @@ impl Daemon {
             parked: Parked::default(),
             migration: Migration::default(),
             consoles: Consoles::default(),
-            cuts: Cuts::new(),
-            postponed: Vec::new(),
             checkpoints: Checkpoints::default(),
             restarts: Restarts::default(),
             suspensions: Suspensions::default(),

@@ -1,11 +1,11 @@
-//! One task's part in a checkpoint, at its own daemon ([`super::cut_steps`] has the whole).
+//! One task's part in a checkpoint, at the owner of the task ([`super::cut_steps`] has the whole).
 //!
-//! The way into the store is opened, the task stops, its image or that of a copy of it is written, is
-//! copied to a second host where each has a store of its own, and the coordinator is told.
+//! A way into the store is opened. The task freezes. The task, or a copy of it, writes the image. Where
+//! each host has a store of its own, a second host copies the image. The coordinator learns the result.
 
-use super::{copies::Copies, cut_steps::Stage};
+use super::{copies::Copies, cuts::SavedFor};
 use crate::{
-    Outbox, Output, SavedBy, Time, Written,
+    Output, SavedBy, Written,
     daemon::{
         Daemon,
         local_task::Stops,
@@ -20,69 +20,26 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// What is known of a task that was told to stop, until its part is told.
-#[derive(Debug)]
-pub(in crate::daemon) struct Saving {
-    pub(in crate::daemon) belongings: Belongings,
-    /// When it had come to a call of the library, if it stops in these alone.
-    pub(in crate::daemon) held: Option<Time>,
-    /// When it was known to stand, and what it said; when it went on.
-    pub(in crate::daemon) stood: Option<(Time, Written)>,
-    pub(in crate::daemon) went: Option<Time>,
-    /// The host that gets a copy of its image, if any does.
-    second: Option<HostId>,
-    /// Its image is in the store here, and is being copied.
-    copied: Option<Part>,
-    /// Its image is in the store, and copied where it is to be.
-    stored: Option<Part>,
-}
-
-/// What a task is saved for.
-#[derive(Debug, Clone, Copy)]
-struct For {
-    generation: u32,
-    epoch: u32,
-    /// The application ends with it.
-    blocks: bool,
-}
-
-/// Has a task stop, once there is a way for its image.
-pub(in crate::daemon) fn stop_part(tid: Tid, out: &mut Outbox) {
-    let way = MoveWay {
-        precopy: false,
-        compress: false,
-        suspended: false,
-    };
-    out.push_back(Output::Freeze(tid, way));
-}
-
+/// From the cut until the task is frozen.
 impl Daemon {
-    /// Has a task of this host saved that has started or arrived, if its application is cut and it
-    /// was not saved yet.
+    /// Has a task that has started or arrived here saved, if its application is frozen and the task
+    /// was not saved.
     pub(in crate::daemon) fn save_part(&mut self, tid: Tid) {
         if self.open_part(tid) {
-            stop_part(tid, &mut self.cx.out);
+            self.freeze_part(tid);
         }
     }
 
-    /// Opens a way into the store for the image of a task, if it is to be saved; whether it is to
-    /// stop now.
-    pub(in crate::daemon) fn open_part(&mut self, tid: Tid) -> bool {
-        let app = self
-            .cx
-            .agreement
-            .state()
-            .living_task(tid)
-            .map(|task| task.app);
-        let Some((app, cut)) = app.and_then(|app| Some((app, self.cuts.get_mut(&app)?))) else {
+    /// Opens a way into the store for the image of a task, if the task is to be saved: whether the
+    /// task is to freeze now.
+    pub(super) fn open_part(&mut self, tid: Tid) -> bool {
+        let task = self.cx.agreement.state().living_task(tid);
+        let Some(app) = task.map(|task| task.app) else {
             return false;
         };
-        let known = matches!(cut.parts.get(&tid), Some(Stage::Saving(_) | Stage::Told));
-        if cut.gone || known {
+        let Some(of) = self.checkpoints.cuts.expect_part(app, tid) else {
             return false;
-        }
-        cut.parts.insert(tid, Stage::Waits);
-        let (epoch, blocks) = (cut.epoch, cut.blocks);
+        };
         if self.is_released(tid) {
             return false;
         }
@@ -90,73 +47,79 @@ impl Daemon {
             let failed = self.cannot_move(tid, FailKind::Refused, CUT);
             self.take_back(tid, failed);
         }
+        if !self.can_be_saved(app, tid) {
+            return false;
+        }
+        self.begin_part(of, tid);
+        true
+    }
+
+    /// Has a task freeze whose image has a way into the store.
+    pub(super) fn freeze_part(&mut self, tid: Tid) {
+        let way = MoveWay {
+            precopy: false,
+            compress: false,
+            suspended: false,
+        };
+        self.cx.emit(Output::Freeze(tid, way));
+    }
+
+    /// Whether a task can be saved now. A starting task is saved once it has started. For a task that
+    /// cannot be saved at all, the coordinator learns the reason.
+    fn can_be_saved(&mut self, app: Tid, tid: Tid) -> bool {
         let Some(task) = self.tasks.get(&tid) else {
             return false;
         };
-        let enrolled = self.cx.agreement.state().living_task(tid);
-        let why = match enrolled.is_some_and(|task| task.enrolled) {
-            true => Some("it was started from a shell; start it with 'vm run'"),
-            false if task.stopped => Some(STOPPED),
-            false if task.leaving || task.exiting => {
-                self.tell_part(app, tid, Err(self.cx.no_such_task(tid)));
-                return false;
-            }
-            false => None,
+        let agreed = self.cx.agreement.state().living_task(tid);
+        let why = if agreed.is_some_and(|task| task.enrolled) {
+            "it was started from a shell; start it with 'vm run'"
+        } else if task.stopped {
+            STOPPED
+        } else if task.leaving || task.exiting {
+            self.tell_part(app, tid, Err(self.cx.no_such_task(tid)));
+            return false;
+        } else {
+            return task.connected;
         };
-        if let Some(why) = why {
-            self.cannot_save(app, tid, FailKind::Refused, why);
-            return false;
-        }
-        if !task.connected {
-            // It is starting.
-            return false;
-        }
+        self.cannot_save(app, tid, FailKind::Refused, why);
+        false
+    }
+
+    fn begin_part(&mut self, of: SavedFor, tid: Tid) {
         let state = self.cx.agreement.state();
-        let second = self
-            .cx
-            .has_own_stores()
-            .then(|| state.second_host(self.cx.me));
-        let second = second.flatten();
-        let saving = Box::new(Saving {
-            belongings: self.belongings_of(tid),
-            held: None,
-            stood: None,
-            went: None,
-            second,
-            copied: None,
-            stored: None,
-        });
-        if let Some(cut) = self.cuts.get_mut(&app) {
-            cut.parts.insert(tid, Stage::Saving(saving));
-        }
+        let own = self.cx.has_own_stores();
+        let second = own.then(|| state.second_host(self.cx.me)).flatten();
+        let belongings = self.belongings_of(tid);
+        let cuts = &mut self.checkpoints.cuts;
+        cuts.begin_part(of.app, tid, belongings, second);
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
-        // It needs messages to come to a safe point.
+        // A portable task may need messages to come to a safe point.
         self.cx
             .routes
             .set_connected(tid, self.stops(tid).is_portable());
-        let epochs = self.cx.agreement.state().epochs(app);
+        let epochs = self.cx.agreement.state().epochs(of.app);
         let by = match epochs.policy {
-            _ if blocks => SavedBy::Standing,
+            _ if of.ends_app => SavedBy::Standing,
             policy if policy.blocking => SavedBy::Memory,
             policy if policy.comes_soon() => SavedBy::CopyOrMemory,
             _ => SavedBy::Copy,
         };
         self.cx.emit(Output::Store {
             tid,
-            app,
+            app: of.app,
             generation: epochs.generation,
-            epoch,
+            epoch: of.epoch,
             by,
             second: second.map(|host| self.cx.host_name(host)),
             full: self.tasks.get(&tid).is_some_and(|task| task.stored_in_full),
             compress: epochs.policy.compress,
         });
-        true
     }
 
-    /// What this daemon knows of a task: its request under way will be asked anew.
+    /// What this daemon knows of a task. A request of the task that is under way counts as not made:
+    /// the restored task makes it again.
     fn belongings_of(&self, tid: Tid) -> Belongings {
         let watches = self.watches_of(tid);
         let Some(task) = self.tasks.get(&tid) else {
@@ -178,76 +141,57 @@ impl Daemon {
         }
     }
 
-    /// Whether a task stands, or is to, because its application is cut.
+    /// Whether a task is frozen because its application is cut, or was told to freeze for that.
     pub(in crate::daemon) fn is_saving(&self, tid: Tid) -> bool {
-        self.tasks.get(&tid).is_some_and(|task| {
-            let cut = self.cuts.get(&task.app);
-            let cut = cut.filter(|cut| !cut.gone);
-            cut.is_some_and(|cut| matches!(cut.parts.get(&tid), Some(Stage::Saving(_))))
-        })
+        let task = self.tasks.get(&tid);
+        task.is_some_and(|task| self.checkpoints.cuts.is_frozen(task.app, tid))
     }
 
-    /// A task that is being saved, which may have ended meanwhile: of which application, and for what
-    /// cut.
-    fn saving(&mut self, tid: Tid) -> Option<(Tid, For, &mut Saving)> {
-        let mut cuts = self.cuts.iter_mut();
-        cuts.find_map(|(app, cut)| match cut.parts.get_mut(&tid)? {
-            Stage::Saving(saving) => {
-                let of = For {
-                    generation: cut.generation,
-                    epoch: cut.epoch,
-                    blocks: cut.blocks,
-                };
-                Some((*app, of, &mut **saving))
-            }
-            _ => None,
-        })
-    }
-
-    /// A task stands and has written its image, or a copy of it does; or it says why it cannot.
+    /// A task is frozen, and has written its image or has a copy that writes the image; or it cannot
+    /// be saved.
     pub(in crate::daemon) fn on_part_written(&mut self, tid: Tid, result: Result<Written, Failed>) {
-        let now = self.cx.now;
-        let Some((app, cut, saving)) = self.saving(tid) else {
+        let Some(of) = self.checkpoints.cuts.saved_for(tid) else {
             return;
         };
         match result {
             Ok(written) => {
-                saving.stood = Some((now, written));
+                let cuts = &mut self.checkpoints.cuts;
+                cuts.on_frozen(self.cx.now, tid, written);
                 self.cx.routes.set_connected(tid, false);
-                if cut.blocks {
+                if of.ends_app {
                     return self.review_part(tid);
                 }
                 let stands = PartStands {
-                    app,
-                    epoch: cut.epoch,
+                    app: of.app,
+                    epoch: of.epoch,
                     tid,
                     host: self.cx.me,
                 };
-                self.tell_coordinator_of(app, &Order::PartStands(stands));
+                self.tell_coordinator_of(of.app, &Order::PartStands(stands));
             }
             Err(failed) if failed.kind == FailKind::NoSuchTask => {
-                self.tell_part(app, tid, Err(failed));
+                self.tell_part(of.app, tid, Err(failed));
             }
-            Err(failed) => self.cannot_save(app, tid, failed.kind, &failed.text),
+            Err(failed) => self.cannot_save(of.app, tid, failed.kind, &failed.text),
         }
     }
 
-    /// A task that was told to stop has come to a call of the library, and is about to save itself.
-    pub(in crate::daemon) fn on_held_to_save(&mut self, tid: Tid) {
-        let now = self.cx.now;
-        if let Some((.., saving)) = self.saving(tid) {
-            saving.held = Some(now);
-        }
+    /// A task that was told to freeze has come to a call of the library, and is about to save itself.
+    pub(super) fn on_held_to_save(&mut self, tid: Tid) {
+        self.checkpoints.cuts.on_call(tid);
     }
+}
 
-    /// Where a task stops; one that is not here, anywhere.
+/// Where a task freezes.
+impl Daemon {
+    /// Where a task freezes. A task that is not here counts as one that freezes anywhere.
     pub(in crate::daemon) fn stops(&self, tid: Tid) -> Stops {
         let task = self.tasks.get(&tid);
         task.map_or(Stops::Anywhere, |task| task.stops)
     }
 
-    /// Tasks of the program have callbacks around saves: they stop in calls of the library alone from now
-    /// on. Nothing is different for one that has just been told to stop: it does so once it can.
+    /// The program of a task has registered callbacks around saves: from now on the task freezes in
+    /// calls of the library alone. If the task was just told to freeze, it does so in its next call.
     pub(in crate::daemon) fn on_in_calls(&mut self, tid: Tid) {
         let task = self.tasks.get_mut(&tid);
         if let Some(task) = task.filter(|task| task.stops.at_once()) {
@@ -255,75 +199,77 @@ impl Daemon {
         }
     }
 
-    /// A task is saved by what its program gives, from now on. If it was just told to stop, it does so
-    /// at a safe point, too.
+    /// A task has become portable: from now on it freezes at safe points alone, and is saved by the
+    /// state that its program gives. If the task was just told to freeze, it does so at its next safe
+    /// point.
     pub(in crate::daemon) fn on_portable(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
         task.stops = Stops::AtSafePoints;
-        if let Some((.., saving)) = self.saving(tid)
-            && saving.stood.is_none()
-        {
-            saving.belongings.portable = true;
+        if self.checkpoints.cuts.on_portable(tid) {
             self.cx.routes.set_connected(tid, true);
         }
     }
+}
 
-    /// The image of a task is in the store, or is not.
+/// From the image to the report.
+impl Daemon {
+    /// The image of a task is in the store here, or could not be stored.
     pub(in crate::daemon) fn on_stored(
         &mut self,
         tid: Tid,
         epoch: u32,
         result: Result<Part, Failed>,
     ) {
-        let Some((app, cut, saving)) = self.saving(tid) else {
+        let of = self.checkpoints.cuts.saved_for(tid);
+        let Some(of) = of.filter(|of| of.epoch == epoch) else {
             return;
         };
-        let generation = cut.generation;
-        match (result, saving.second) {
-            _ if cut.epoch != epoch => {}
-            (Ok(part), None) => {
-                saving.stored = Some(part);
-                self.review_part(tid);
-            }
-            (Ok(part), Some(host)) => {
-                saving.copied = Some(part.clone());
-                let ask = CopyAsk {
-                    app,
-                    generation,
-                    epoch,
-                    tid,
-                    part,
-                };
-                if let Err(failed) = Copies::ask(&mut self.cx, host, ask) {
-                    self.cannot_save(app, tid, failed.kind, &failed.text);
-                }
-            }
-            (Err(failed), _) => self.cannot_save(app, tid, failed.kind, &failed.text),
+        let part = match result {
+            Ok(part) => part,
+            Err(failed) => return self.cannot_save(of.app, tid, failed.kind, &failed.text),
+        };
+        let cuts = &mut self.checkpoints.cuts;
+        let Some(host) = cuts.on_stored(tid, part.clone()) else {
+            return self.review_part(tid);
+        };
+        let ask = CopyAsk {
+            app: of.app,
+            generation: of.generation,
+            epoch,
+            tid,
+            part,
+        };
+        if let Err(failed) = Copies::ask(&mut self.cx, host, ask) {
+            self.cannot_save(of.app, tid, failed.kind, &failed.text);
         }
     }
 
-    /// The second host has a copy of an image, or not.
+    /// The second host has a copy of an image, or failed to copy it.
     pub(in crate::daemon) fn on_copy_end(&mut self, host: HostId, end: CopyEnd) {
-        let (tid, name) = (end.tid, self.cx.host_name(host));
-        let Some((app, cut, saving)) = self.saving(tid) else {
-            return;
-        };
-        if (app, cut.epoch, saving.second) != (end.app, end.epoch, Some(host)) {
+        let CopyEnd {
+            app,
+            epoch,
+            tid,
+            result,
+        } = end;
+        let name = self.cx.host_name(host);
+        let cuts = &mut self.checkpoints.cuts;
+        let is_of = |of: SavedFor| (of.app, of.epoch) == (app, epoch);
+        if !cuts.saved_for(tid).is_some_and(is_of) {
             return;
         }
-        let Some(mut part) = saving.copied.take() else {
+        let Some(part) = cuts.copying(app, tid, host) else {
             return;
         };
-        match end.result {
+        match result {
             Ok(()) => {
-                part.copy = Some(name);
-                saving.stored = Some(part);
+                cuts.on_copied(tid, name);
                 self.review_part(tid);
             }
             Err(failed) => {
-                // Perhaps it does not have the base.
+                // The second host may lack the base.
                 if part.base.is_some()
                     && let Some(task) = self.tasks.get_mut(&tid)
                 {
@@ -335,47 +281,27 @@ impl Daemon {
         }
     }
 
-    /// The host is lost that was to have copies of images: the checkpoint is begun again, with another.
-    pub(in crate::daemon) fn lose_copies_on(&mut self, host: HostId) {
-        let to_it = |(tid, stage): (&Tid, &Stage)| match stage {
-            Stage::Saving(saving) if saving.second == Some(host) => Some(*tid),
-            _ => None,
-        };
-        let cuts = self.cuts.iter();
-        let lost = cuts.flat_map(|(app, cut)| {
-            let tids = cut.parts.iter().filter_map(to_it);
-            tids.map(move |tid| (*app, tid))
-        });
-        for (app, tid) in lost.collect::<Vec<_>>() {
+    /// A host is lost that was to have copies of images. The coordinator begins the checkpoint again,
+    /// with another second host.
+    pub(super) fn lose_copies_on(&mut self, host: HostId) {
+        for (app, tid) in self.checkpoints.cuts.copied_to(host) {
             let text = "a host is lost to which a part of it was to be copied";
             let failed = Failed::new(FailKind::NoSuchTask, text);
             self.tell_part(app, tid, Err(failed));
         }
     }
 
-    /// Tells of a part that is in the store, once it is known for how long its task stood; of one that
-    /// ends with it, until now.
-    pub(in crate::daemon) fn review_part(&mut self, tid: Tid) {
-        let now = self.cx.now;
-        let Some((app, cut, saving)) = self.saving(tid) else {
-            return;
-        };
-        let until = saving.went.or(cut.blocks.then_some(now));
-        if let (Some((stood, written)), Some(until)) = (saving.stood, until)
-            && let Some(image) = saving.stored.take()
-        {
-            let part = SavedPart {
-                image,
-                belongings: std::mem::take(&mut saving.belongings),
-                freeze_us: (written.time + until.since(stood)).as_micros() as u64,
-                unacknowledged: written.unacknowledged,
-            };
-            self.tell_part(app, tid, Ok(part));
+    /// Reports a saved part, once it is complete.
+    pub(super) fn review_part(&mut self, tid: Tid) {
+        let cuts = &mut self.checkpoints.cuts;
+        if let Some((app, saved)) = cuts.take_saved(self.cx.now, tid) {
+            self.tell_part(app, tid, Ok(saved));
         }
     }
 
-    /// A task is not saved. Only if the reason passes by itself is it worth another try.
-    pub(in crate::daemon) fn cannot_save(&mut self, app: Tid, tid: Tid, kind: FailKind, why: &str) {
+    /// Reports that a task is not saved. The coordinator tries again only if the reason is
+    /// [`FailKind::Busy`].
+    pub(super) fn cannot_save(&mut self, app: Tid, tid: Tid, kind: FailKind, why: &str) {
         let kind = match kind {
             FailKind::Busy => FailKind::Busy,
             _ => FailKind::Refused,
@@ -386,18 +312,11 @@ impl Daemon {
         self.tell_part(app, tid, Err(Failed::new(kind, text)));
     }
 
-    /// Tells the coordinator what came of a task.
-    pub(in crate::daemon) fn tell_part(
-        &mut self,
-        app: Tid,
-        tid: Tid,
-        result: Result<SavedPart, Failed>,
-    ) {
-        let Some(cut) = self.cuts.get_mut(&app) else {
+    /// Reports the result of a task's part to the coordinator.
+    fn tell_part(&mut self, app: Tid, tid: Tid, result: Result<SavedPart, Failed>) {
+        let Some(epoch) = self.checkpoints.cuts.report(app, tid) else {
             return;
         };
-        cut.parts.insert(tid, Stage::Told);
-        let epoch = cut.epoch;
         let saved = PartSaved {
             app,
             epoch,

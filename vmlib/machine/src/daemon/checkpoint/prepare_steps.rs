@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     Output,
-    daemon::{Daemon, LocalTask},
+    daemon::{Daemon, local_task::LocalTask},
 };
 use std::collections::BTreeSet;
 use vm_wire::{

@@ -337,7 +337,7 @@ impl Daemon {
             return;
         }
         // While a checkpoint is made none moves.
-        let moves = self.migration.leaving.contains_key(&tid) || self.cuts.contains_key(&app);
+        let moves = self.migration.leaving.contains_key(&tid) || self.checkpoints.cuts.has(app);
         let ready = self.tasks.get(&tid).is_some_and(LocalTask::is_settled);
         let pauses = drain.busy.get(&tid).is_some_and(|busy| now < busy.again);
         if moves || pauses || (!ready && drain.waits_for(now, tid)) {
@@ -435,7 +435,7 @@ impl Daemon {
     pub(in crate::daemon) fn on_drain_move_end(&mut self, end: MoveEnd) {
         let (now, tid) = (self.cx.now, end.tid);
         let task = self.tasks.get(&tid);
-        let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
+        let is_cut = task.is_some_and(|task| self.checkpoints.cuts.has(task.app));
         let Some(drain) = &mut self.drain else {
             return;
         };

@@ -113,7 +113,7 @@ impl Daemon {
             let text = "it is starting, ending, or on its way already; try again";
             reasons.push(Objection::passing(text));
         }
-        if task.is_some_and(|task| self.cuts.contains_key(&task.app)) {
+        if task.is_some_and(|task| self.checkpoints.cuts.has(task.app)) {
             reasons.push(Objection::passing(CUT));
         }
         reasons

@@ -113,7 +113,7 @@ impl Daemon {
     /// and again, and what takes long is refused then.
     fn awaits_cut(&mut self, key: MoveKey, host: HostId, order: MoveOrder) -> bool {
         let task = self.tasks.get(&order.tid);
-        let is_cut = task.is_some_and(|task| self.cuts.contains_key(&task.app));
+        let is_cut = task.is_some_and(|task| self.checkpoints.cuts.has(task.app));
         let objections = self.objections(order.tid);
         let only_cut = is_cut && objections.iter().all(|it| it.text == CUT);
         let (now, held) = (self.cx.now, &mut self.migration.orders.held);

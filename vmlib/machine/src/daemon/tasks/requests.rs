@@ -245,7 +245,7 @@ impl Daemon {
     pub(in crate::daemon) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame) {
         if self.is_cut_ahead(tid) {
             // It may be of after the cut.
-            self.postponed.push((tid, request, answer));
+            self.checkpoints.cuts.postpone(tid, request, answer);
             return;
         }
         let Some(task) = self.tasks.get_mut(&tid) else {
