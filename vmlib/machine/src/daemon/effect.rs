@@ -5,15 +5,15 @@
 //! those that waited behind it, as if the subsystem had called its sibling.
 
 use super::requester::MoveAsker;
-use crate::{ConnId, MoveKey};
+use crate::ConnId;
 use std::collections::BTreeSet;
 use vm_wire::{
     CheckpointId, HostId, Tid,
     agreed::ExitStatus,
-    checkpoint::Part,
+    checkpoint::{CheckpointAsk, Part},
     console::Answer,
     interrupt::Folders,
-    peer::{Belongings, Order},
+    peer::Belongings,
     task::Failed,
 };
 
@@ -95,18 +95,9 @@ pub(super) enum Effect {
     },
     /// The image of that task is not fetched any more, or has been restored.
     ForgetFetched(Tid),
-    /// A daemon requests something of the coordinator of an application, whose process is on this
-    /// host, or is started now.
-    AskCoordinator {
-        /// The application.
-        app: Tid,
-        /// Its generation, as the requester knows it.
-        generation: u32,
-        /// The request.
-        key: MoveKey,
-        /// The request as it is forwarded.
-        order: Order,
-    },
+    /// The daemon of that host requests a checkpoint of the coordinator of an application. The
+    /// coordinator's process is on this host, or is started now.
+    RequestCheckpoint(HostId, CheckpointAsk),
     /// The part of a checkpoint that a task is restored from does not come from its host.
     PartLost(Tid, Failed),
 }

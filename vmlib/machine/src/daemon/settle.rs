@@ -155,12 +155,7 @@ impl Daemon {
                 folders,
             } => self.fetch_task(host, tid, from, (image, keep_files, folders)),
             Effect::ForgetFetched(tid) => self.checkpoints.copies.forget_fetched(tid),
-            Effect::AskCoordinator {
-                app,
-                generation,
-                key,
-                order,
-            } => self.ask_or_wait((app, generation), key, order),
+            Effect::RequestCheckpoint(asker, ask) => self.request_checkpoint(asker, ask),
             Effect::PartLost(tid, why) => self.on_arrived(tid, Err(why)),
         }
         self.cx.effects.extend(behind);

@@ -56,6 +56,13 @@ impl Daemon {
         self.deliver_effects();
     }
 
+    /// Forwards a request for a checkpoint to the coordinator here, which is started if it does not
+    /// run.
+    pub(in crate::daemon) fn request_checkpoint(&mut self, asker: HostId, ask: CheckpointAsk) {
+        let (of, key) = ((ask.app, ask.generation), (asker, ask.request));
+        self.ask_or_wait(of, key, Order::CheckpointAsk(ask));
+    }
+
     /// Sends the result of a request to the daemon where it was made.
     pub(in crate::daemon) fn send_checkpoint_end(&mut self, asker: HostId, end: CheckpointEnd) {
         let requests = &mut self.checkpoints.requests;

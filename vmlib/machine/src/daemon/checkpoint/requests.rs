@@ -171,12 +171,7 @@ impl CheckpointRequests {
             };
             return self.send_end(cx, asker, end);
         }
-        cx.effect(Effect::AskCoordinator {
-            app: ask.app,
-            generation: ask.generation,
-            key: (asker, ask.request),
-            order: Order::CheckpointAsk(ask),
-        });
+        cx.effect(Effect::RequestCheckpoint(asker, ask));
     }
 
     /// Sends the result of a request to the daemon where it was made.
