@@ -1,20 +1,20 @@
-//! Where a bucket is.
+//! The address of a bucket.
 
 use crate::limits::ADDRESS_MAX;
 use std::fmt;
 
-/// A bucket, a prefix in it, and who is asked for it. It holds no secret.
+/// Address of a bucket: its object store, its name, and a prefix of the keys. It holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// The bucket's name.
+    /// Name of the bucket.
     pub bucket: String,
-    /// What all keys begin with, up to a slash: without slashes at its ends, perhaps empty.
+    /// Prefix of all keys, up to a slash; without slashes at its ends. It may be empty.
     pub prefix: String,
-    /// Where requests go, as `https://objects.example.org:9000`; if none, to the service of Amazon.
+    /// URL of the object store, as `https://objects.example.org:9000`. `None`: Amazon S3.
     pub endpoint: Option<String>,
 }
 
-/// The words are no address of a bucket.
+/// The reason why a text is no address of a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     /// The address of the bucket is malformed.
@@ -35,10 +35,10 @@ pub enum AddressError {
 }
 
 impl Address {
-    /// Reads `s3://BUCKET/PREFIX`, and where that is.
+    /// Reads a bucket URL, `s3://BUCKET/PREFIX`, and the URL of its endpoint.
     ///
     /// # Errors
-    /// [`AddressError`] says how it is to be written.
+    /// [`AddressError`]; its text gives the right form.
     pub fn parse(url: &str, endpoint: Option<&str>) -> Result<Self, AddressError> {
         let wrong = || AddressError::Bucket(url.chars().take(ADDRESS_MAX).collect());
         let path = url.strip_prefix("s3://").ok_or_else(wrong)?;
@@ -61,7 +61,7 @@ impl Address {
         })
     }
 
-    /// What all keys begin with.
+    /// The first characters of all keys: empty, or the prefix and a slash.
     pub fn start(&self) -> String {
         match self.prefix.is_empty() {
             true => String::new(),
@@ -85,7 +85,7 @@ fn parse_endpoint(text: &str) -> Result<String, AddressError> {
         .strip_prefix("https://")
         .or(text.strip_prefix("http://"))
         .unwrap_or_default();
-    // Not shown: what stands before it may be a secret.
+    // The error does not repeat the text: a secret may stand before the `@`.
     if host.contains('@') {
         return Err(AddressError::Credentials);
     }
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_and_secrets_in_it_are_not_repeated() {
+    fn a_text_that_is_no_address_is_refused_and_its_secrets_are_not_repeated() {
         for text in [
             "",
             "b/p",

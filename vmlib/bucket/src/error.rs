@@ -1,33 +1,33 @@
-//! What can go wrong; every text says at which step, where, why, and what to do.
+//! Errors of a store's bucket. Each text gives the step, the place, the reason and the remedy.
 
 use crate::address::AddressError;
 use std::{io, path::PathBuf};
 use vm_store::{Flaw, ManifestError, StoreError};
 
-/// Why something failed that had to do with a bucket.
+/// An error of an operation with a bucket.
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
-    /// There is no such address.
+    /// The address is malformed.
     #[error(transparent)]
     Address(#[from] AddressError),
-    /// Nobody has said who asks.
+    /// The environment has no credentials.
     #[error(
         "no credentials for {bucket}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the \
          environment (and AWS_SESSION_TOKEN, AWS_REGION where they are needed)"
     )]
     Credentials {
-        /// The bucket that needs them.
+        /// The bucket that needs credentials.
         bucket: String,
     },
-    /// The certificates that were named cannot be used.
+    /// The certificate file that the environment names cannot be used.
     #[error("no certificates in {path} (AWS_CA_BUNDLE): {cause}", path = path.display())]
     Certificates {
-        /// Path of their file.
+        /// Path of the certificate file.
         path: PathBuf,
         /// The reason.
         cause: String,
     },
-    /// The object store cannot be asked, or answers half.
+    /// The object store cannot be reached, or its reply is incomplete.
     #[error(
         "cannot {step} {at}: {cause}; see whether {endpoint} can be reached from here (vmd \
          --store-endpoint)"
@@ -42,21 +42,21 @@ pub enum BucketError {
         /// The reason.
         cause: String,
     },
-    /// The object store said no.
+    /// The object store refused the request.
     #[error("cannot {step} {at}: it says {status} {code}{said}; {}", advice(*.status, .code))]
     Refused {
         /// The step that failed.
         step: &'static str,
         /// Name of the object.
         at: String,
-        /// The status of its answer.
+        /// HTTP status of the reply.
         status: u16,
-        /// Its word for it.
+        /// Error code in the reply.
         code: String,
-        /// Its sentence for it, in brackets.
+        /// Message in the reply, in brackets, or empty.
         said: String,
     },
-    /// What answers is no object store.
+    /// The reply does not come from an object store.
     #[error("cannot {step} {at}: what answers is no object store; look at the endpoint")]
     Answer {
         /// The step that failed.
@@ -64,7 +64,7 @@ pub enum BucketError {
         /// Name of the object.
         at: String,
     },
-    /// A part in the bucket is not what its manifest says.
+    /// A part in the bucket differs from its manifest.
     #[error("{at}: {flaw}; use another checkpoint")]
     Damaged {
         /// Name of the object.
@@ -80,14 +80,14 @@ pub enum BucketError {
         /// The reason.
         cause: ManifestError,
     },
-    /// A checkpoint of this name is in the folder, and another one in the bucket.
+    /// The folder has a checkpoint of this name, and the bucket has another one.
     #[error(
         "{at} is another checkpoint than the one of that name in {folder}: one of them is of another \
          run of the application; use another folder, or another prefix",
         folder = folder.display()
     )]
     Differs {
-        /// The one in the bucket.
+        /// Name of the manifest in the bucket.
         at: String,
         /// Path of the folder.
         folder: PathBuf,
@@ -100,10 +100,10 @@ pub enum BucketError {
         /// Error of the system.
         cause: io::Error,
     },
-    /// What is in the folder.
+    /// An error of the store's folder.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What the folder remembers of its bucket cannot be read or written.
+    /// A file of the folder about its bucket cannot be read or written.
     #[error("cannot {step} {path}: {cause}", path = path.display())]
     Tie {
         /// The step that failed.
@@ -116,7 +116,7 @@ pub enum BucketError {
 }
 
 impl BucketError {
-    /// Whether it is a matter of this checkpoint alone, so that another one may be in order.
+    /// Whether the error concerns only one checkpoint, so that another checkpoint may be good.
     pub fn is_of_one(&self) -> bool {
         match self {
             BucketError::Damaged { .. }
@@ -130,7 +130,7 @@ impl BucketError {
     }
 }
 
-/// What to do about what an object store says.
+/// The remedy for a refusal of the object store.
 fn advice(status: u16, code: &str) -> &'static str {
     match (status, code) {
         (_, "NoSuchBucket") => "make the bucket first, or look at its name (vmd --store-bucket)",

@@ -1,20 +1,21 @@
-//! Copies of the checkpoints of a store in a bucket of an object store (S3, or what speaks as it does).
+//! Copies of a store's checkpoints in a bucket of an object store (S3 or compatible).
 //!
-//! The folder of the store stays what is written to and restarted from ([`vm_store`]). A [`Mirror`]
-//! copies each checkpoint that was committed there to the bucket, under the same names below a prefix,
-//! and back if the folder has lost it. An object is either there as a whole or not at all, so the rule
-//! is that of the folder: parts first, the manifest last; when one is removed, the manifest first.
+//! Checkpoints are written to the folder of the store and restarted from there ([`vm_store`]). A
+//! [`Mirror`] copies each committed checkpoint to the bucket, under the same names below a prefix,
+//! and copies it back if the folder has lost it. An object exists as a whole or not at all, so the
+//! rule of the folder holds for the bucket: the parts are written first and the manifest last; the
+//! manifest is removed first.
 //!
-//! Who is asked where is an [`Address`], which the folder remembers ([`Tie`]), and credentials, which
-//! come from the environment alone and are in no argument, file, error or log.
+//! The folder records the address of its bucket ([`Address`], [`Tie`]). Credentials come only from
+//! the environment; no argument, file, error or log contains them.
 //!
-//! Reading order: [`address`], [`tie`], [`mirror`], then `push` and `pull`;
-//! [`remote`] is the requests; [`limits`], [`error`]. What it promises is in `docs/store.md`.
+//! Reading order: [`address`], [`tie`], [`mirror`], `push`, `pull`, [`remote`] (the requests),
+//! [`limits`], [`error`]. `docs/store.md` states the guarantees.
 //!
-//! Invariants: blocking calls, for processes that do nothing else; memory for one piece of an object,
-//! however large that is. What comes from the bucket is believed as little as what is on a disk: it
-//! counts as a checkpoint in the folder when all of it has the hashes that its manifest says. No key
-//! that a bucket lists becomes a path before it was read as names of the store.
+//! Invariants: calls block, so they are for processes without other work. They need memory for one
+//! piece of an object, however long the object is. Data from a bucket is trusted as little as data
+//! on a disk: it becomes a checkpoint of the folder only when all of it matches the hashes in its
+//! manifest. A key in a listing becomes a path only after it was parsed as names of the store.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A store and its bucket, side by side.
+//! A store together with its bucket.
 
 use crate::{
     address::Address,
@@ -13,19 +13,19 @@ use vm_store::{
 };
 use vm_wire::Tid;
 
-/// A store and its bucket.
+/// A store together with its bucket.
 #[derive(Debug)]
 pub struct Mirror {
     pub(crate) store: Store,
     pub(crate) remote: Remote,
     pub(crate) tie: Tie,
-    /// The folder remembers this bucket, and no other.
+    /// Whether the folder records this bucket as its own.
     tied: bool,
 }
 
-/// The objects of one checkpoint: their names, and their lengths in bytes.
+/// The objects of one checkpoint: names, with lengths in bytes.
 pub(crate) type Objects = BTreeMap<String, u64>;
-/// What is in a bucket, or below a prefix of it.
+/// The content of a bucket, or of a prefix in it.
 pub(crate) type There = BTreeMap<Tid, BTreeMap<CheckpointId, Objects>>;
 
 /// A checkpoint in the bucket.
@@ -33,17 +33,18 @@ pub(crate) type There = BTreeMap<Tid, BTreeMap<CheckpointId, Objects>>;
 pub struct Found {
     /// The application.
     pub app: Tid,
-    /// Which of its checkpoints.
+    /// Generation and epoch.
     pub id: CheckpointId,
-    /// What it consists of, if all of that is there with its length; else why it cannot be used.
+    /// The manifest, if all parts exist with their lengths; else why the checkpoint cannot be used.
     pub manifest: Result<Manifest, BucketError>,
-    /// It is in the folder as well, with all parts and their lengths.
+    /// Whether the folder has the checkpoint, too, with all parts in their lengths.
     pub here: bool,
 }
 
 impl Mirror {
-    /// That of the store in folder `root`, which is made if only its last part lacks, and of the
-    /// bucket at that address, or, without one, that the folder remembers. `None` if it has none.
+    /// Opens the store in folder `root`, whose last component is made if it is missing, with the
+    /// bucket at `address`, or else with the bucket that the folder records. `None`: there is no
+    /// bucket.
     ///
     /// # Errors
     /// As [`Remote::new`], [`Store::open`] and [`Tie::address`].
@@ -65,13 +66,13 @@ impl Mirror {
         }))
     }
 
-    /// Where the bucket is.
+    /// Address of the bucket.
     pub fn address(&self) -> &Address {
         self.remote.address()
     }
 
-    /// All checkpoints in the bucket, by application, oldest first. One without a manifest is left out:
-    /// it is on its way, or on its way out.
+    /// All checkpoints in the bucket, ordered by application, oldest first. A checkpoint without a
+    /// manifest is left out: it is being written or removed.
     ///
     /// # Errors
     /// When the bucket or the folder cannot be read.
@@ -94,7 +95,7 @@ impl Mirror {
         Ok(found)
     }
 
-    /// The objects below that start of all keys which are called as those of a store.
+    /// The objects whose keys begin with `start` and have names of the store.
     pub(crate) fn there(&self, start: &str) -> Result<There, BucketError> {
         let mut there = There::new();
         for (key, bytes) in self.remote.list(start)? {
@@ -129,8 +130,8 @@ impl Mirror {
         Ok(manifest)
     }
 
-    /// The manifest of a checkpoint in the bucket, if its parts are there with their lengths, and those
-    /// of its base.
+    /// The manifest of a checkpoint in the bucket, if its parts and the parts of its base exist
+    /// there with their lengths.
     pub(crate) fn whole(
         &self,
         app: Tid,
@@ -174,7 +175,7 @@ impl Mirror {
         Err(BucketError::Damaged { at, flaw })
     }
 
-    /// The committed checkpoints of the folder, whichever are whole by their lengths.
+    /// The committed checkpoints of the folder, each with the time of its cut.
     pub(crate) fn here(&self) -> Result<Vec<(Tid, CheckpointId, u64)>, StoreError> {
         let entries = self.store.list()?.into_iter();
         let committed = entries.filter_map(|entry| match entry.state {
@@ -199,14 +200,14 @@ impl Mirror {
     }
 }
 
-/// What an object is called, behind the prefix: as the file is in the folder.
+/// Key of a file of a checkpoint, without the prefix: the path of the file in the folder.
 pub(crate) fn key(app: Tid, id: CheckpointId, file: &str) -> String {
     format!("{}/{id}/{file}", name::app(app))
 }
 
-/// By which a manifest is known again.
+/// Identifies the content of a manifest.
 pub(crate) fn fingerprint(bytes: &[u8]) -> String {
-    // Its own hash.
+    // The last bytes of a manifest are its hash.
     let hash = bytes.last_chunk::<16>().unwrap_or(&[0; 16]);
     format!("{:032x}", u128::from_be_bytes(*hash))
 }

@@ -1,4 +1,5 @@
-//! From the bucket into the folder: what that has lost, or what is damaged there.
+//! Copies from the bucket to the folder: checkpoints that the folder lost, or that are damaged
+//! there.
 
 use crate::{
     error::BucketError,
@@ -11,24 +12,25 @@ use std::{
 use vm_store::{CheckpointId, Depth, Manifest, Part, StoreError, name};
 use vm_wire::Tid;
 
-/// What became of a wish for a checkpoint.
+/// The result of [`Mirror::fetch`].
 #[derive(Debug, Default)]
 pub struct Fetched {
-    /// The newest one that is in the folder now, as a whole as far as the look could tell.
+    /// The newest good checkpoint that the folder has now, verified to the requested depth.
     pub good: Option<CheckpointId>,
-    /// It comes from the bucket, at least in part.
+    /// Whether at least a part of it comes from the bucket.
     pub fetched: bool,
-    /// Newer ones, newest first, and why none of them is it.
+    /// Newer checkpoints, newest first, each with the reason why it cannot be used.
     pub passed_over: Vec<(CheckpointId, String)>,
 }
 
 impl Mirror {
-    /// Sees to it that the newest checkpoint of an application, or that one, is in the folder: if it is
-    /// not, or damaged as far as such a look can tell, it is fetched from the bucket, its base too. One
-    /// that is damaged there as well is passed over.
+    /// Ensures that the folder has the newest checkpoint of an application, or the checkpoint
+    /// `only`. A checkpoint that is missing, or damaged as far as a look of this depth can tell, is
+    /// copied from the bucket, together with its base. A checkpoint that is damaged in the bucket,
+    /// too, is passed over.
     ///
     /// # Errors
-    /// When the bucket or the folder cannot be asked.
+    /// When the bucket cannot be reached or the folder cannot be read.
     pub fn fetch(
         &self,
         app: Tid,
@@ -37,7 +39,7 @@ impl Mirror {
     ) -> Result<Fetched, BucketError> {
         let _lock = self.tie.lock_pull();
         let mut there = match self.tie.removed()?.contains(&app) {
-            // It was removed from the folder on purpose.
+            // A user removed the application from the folder.
             true => Default::default(),
             false => self.there(&format!("{}/", name::app(app)))?,
         };
@@ -73,10 +75,10 @@ impl Mirror {
         Ok(fetched)
     }
 
-    /// The application in the bucket whose master ran a program of that name, and was saved last.
+    /// The application in the bucket whose master's program has that name and that was saved last.
     ///
     /// # Errors
-    /// When the bucket cannot be asked.
+    /// When the bucket cannot be reached.
     pub fn of_program(&self, program: &str) -> Result<Option<Tid>, BucketError> {
         let removed = self.tie.removed()?;
         let mut last = None;
@@ -97,7 +99,7 @@ impl Mirror {
         Ok(last.map(|(_, app)| app))
     }
 
-    /// Fetches a checkpoint, and what it is an increment of.
+    /// Copies a checkpoint and its base to the folder.
     fn pull(&self, app: Tid, id: CheckpointId) -> Result<(), BucketError> {
         let manifest = self.manifest(app, id)?;
         if let Some(base) = manifest.base()
@@ -116,7 +118,7 @@ impl Mirror {
         self.take(app, id, &manifest)
     }
 
-    /// Brings one into the folder, or mends what is there of it.
+    /// Copies one checkpoint to the folder, or mends its damaged parts there.
     fn take(&self, app: Tid, id: CheckpointId, manifest: &Manifest) -> Result<(), BucketError> {
         match self.store.read(app, id) {
             Ok(here) if here == *manifest => {
@@ -136,7 +138,7 @@ impl Mirror {
                     folder: self.store.root().to_owned(),
                 });
             }
-            // Half of it is there, or a manifest that cannot be read.
+            // The folder has an incomplete checkpoint, or a manifest that cannot be read.
             Err(
                 StoreError::Absent { .. }
                 | StoreError::Unfinished { .. }
@@ -167,7 +169,8 @@ impl Mirror {
         Ok(writer.commit(manifest)?)
     }
 
-    /// Reads a part in the bucket. What is wrong with what came is wrong there.
+    /// Reads a part in the bucket. Damage in the received bytes is reported as damage in the
+    /// bucket.
     fn part(
         &self,
         app: Tid,

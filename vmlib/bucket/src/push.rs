@@ -1,4 +1,4 @@
-//! From the folder into the bucket: what was committed is copied, what is too old is removed.
+//! Copies from the folder to the bucket: committed checkpoints are copied, old ones are removed.
 
 use crate::{
     error::BucketError,
@@ -9,28 +9,29 @@ use std::collections::BTreeSet;
 use vm_store::{CheckpointId, Depth, Manifest, StoreError, limits::MANIFEST_MAX, name};
 use vm_wire::{Tid, limits::CHECKPOINTS_KEPT};
 
-/// What a push did.
+/// The result of a push.
 #[derive(Debug, Default)]
 pub struct Pushed {
-    /// The checkpoints that are in the bucket now and were not before, in that order.
+    /// Checkpoints that this push copied to the bucket, in that order.
     pub copied: Vec<(Tid, CheckpointId)>,
-    /// Bytes of their files.
+    /// Length of their files. Bytes.
     pub bytes: u64,
-    /// Those that were removed from the bucket.
+    /// Checkpoints that this push removed from the bucket.
     pub removed: Vec<(Tid, CheckpointId)>,
-    /// What cannot be copied, and why: it is damaged in the folder, say.
+    /// Checkpoints that could not be copied, each with the reason, for example damage in the
+    /// folder.
     pub failed: Vec<(Tid, CheckpointId, BucketError)>,
 }
 
 impl Mirror {
-    /// Copies each committed checkpoint of the folder to the bucket that is not there yet, the newest
-    /// first, its base before it. Then removes from the bucket what is older than those that the
-    /// application keeps, and neither in the folder nor a base of these. Waits for another process that
-    /// does the same. What comes of it is remembered in the folder, also if it fails.
+    /// Copies each committed checkpoint of the folder that the bucket lacks, the newest first, its
+    /// base before it. Then removes old checkpoints from the bucket: beyond the number that the
+    /// application keeps, not in the folder, and not needed as a base. Waits while another process
+    /// pushes. The folder records the result, also of a failure.
     ///
     /// # Errors
-    /// When the bucket cannot be asked or refuses, or the folder cannot be read. What was copied by then
-    /// stays; nothing there is a checkpoint that is not one in the folder.
+    /// When the bucket cannot be reached or refuses, or the folder cannot be read. Checkpoints that
+    /// were copied before stay in the bucket. Every checkpoint in the bucket was one in the folder.
     pub fn push(&self) -> Result<Pushed, BucketError> {
         let _lock = self.tie.lock_push();
         let mut state = self.state()?;
@@ -42,13 +43,13 @@ impl Mirror {
         result.map(|()| pushed)
     }
 
-    /// Removes all checkpoints of an application from the bucket, and waits for that.
+    /// Removes all checkpoints of an application from the bucket. Blocks until they are removed.
     ///
     /// # Errors
-    /// When the bucket cannot be asked or refuses.
+    /// When the bucket cannot be reached or refuses.
     pub fn forget(&self, app: Tid) -> Result<(), BucketError> {
         let mut there = self.there(&format!("{}/", name::app(app)))?;
-        // Newest first: so an increment goes before its base.
+        // Newest first, so that an increment is removed before its base.
         for (id, objects) in there.remove(&app).unwrap_or_default().into_iter().rev() {
             self.remove(app, id, &objects)?;
         }
@@ -70,14 +71,15 @@ impl Mirror {
         };
         state.there.retain(|(app, id), _| is_there(app, id));
         let mut tried = BTreeSet::new();
-        // Looked at anew each time: what was committed meanwhile goes first.
+        // The folder is listed anew each time: a checkpoint that was committed meanwhile goes
+        // first.
         while let Some((app, id)) = self.next(&tried)? {
             tried.insert((app, id));
             if let Err(error) = self.push_one((app, id), &mut there, state, pushed) {
                 if !error.is_of_one() {
                     return Err(error);
                 }
-                // It may have been pruned meanwhile.
+                // The folder may have pruned the checkpoint meanwhile.
                 if self.store.read(app, id).is_ok() {
                     pushed.failed.push((app, id, error));
                 }
@@ -90,7 +92,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// The newest checkpoint in the folder that was not looked at yet.
+    /// The newest checkpoint in the folder that this push has not tried.
     fn next(
         &self,
         tried: &BTreeSet<(Tid, CheckpointId)>,
@@ -101,7 +103,7 @@ impl Mirror {
         Ok(newest.map(|(app, id, _)| (app, id)))
     }
 
-    /// Copies one to the bucket, unless it is there.
+    /// Copies one checkpoint, and its base, to the bucket unless they are there.
     fn push_one(
         &self,
         (app, id): (Tid, CheckpointId),
@@ -128,7 +130,8 @@ impl Mirror {
                 state.there.insert((app, id), hash);
                 return Ok(());
             }
-            // Of another run, or what belongs to it is lost: it is none until it is whole again.
+            // The manifest is of another run, or a part is missing. Without a manifest the objects
+            // are no checkpoint until all of them are written.
             self.remote.remove(&at)?;
             objects.remove(name::MANIFEST);
             state.there.remove(&(app, id));
@@ -148,8 +151,8 @@ impl Mirror {
         Ok(())
     }
 
-    /// Removes what is too old of an application. The newest whole checkpoints in the bucket stay, as
-    /// many as the newest one of them says and one at least, and what these are increments of.
+    /// Removes old checkpoints of an application. The newest whole checkpoints in the bucket stay:
+    /// as many as the policy of the newest one keeps, at least one, and their bases.
     fn prune(
         &self,
         app: Tid,
@@ -170,7 +173,8 @@ impl Mirror {
             if good >= keep {
                 old.push(*id);
             } else if !objects.contains_key(name::MANIFEST) {
-                // It may be on its way, if nothing newer is there.
+                // Without a manifest and a newer whole checkpoint, another process may be writing
+                // it.
                 if good > 0 {
                     old.push(*id);
                 }
@@ -185,13 +189,13 @@ impl Mirror {
                         };
                         good += 1;
                     }
-                    // It does not count, and may be copied again.
+                    // A damaged checkpoint does not count, and may be copied again.
                     Err(error) if error.is_of_one() => {}
                     Err(error) => return Err(error),
                 }
             }
         }
-        // What is in the folder stays, and so does what that needs.
+        // Checkpoints of the folder stay, and their bases.
         for id in needed.clone() {
             needed.extend(self.store.read(app, id).ok().and_then(|it| it.base()));
         }
@@ -205,7 +209,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Removes a checkpoint from the bucket, first what makes it one.
+    /// Removes a checkpoint from the bucket, its manifest first.
     fn remove(&self, app: Tid, id: CheckpointId, objects: &Objects) -> Result<(), BucketError> {
         if objects.contains_key(name::MANIFEST) {
             self.remote.remove(&key(app, id, name::MANIFEST))?;
@@ -218,7 +222,7 @@ impl Mirror {
     }
 }
 
-/// Whether all parts are there with their lengths.
+/// Whether all parts exist with their lengths.
 fn has_all(manifest: &Manifest, objects: &Objects) -> bool {
     let mut parts = manifest.parts();
     parts.all(|part| objects.get(&part.name) == Some(&part.file_bytes()))

@@ -1,4 +1,4 @@
-//! The requests that are made to an object store. Each is made again if it failed in passing.
+//! Requests to an object store. A request that fails for a reason that passes is repeated.
 
 use crate::{
     address::Address,
@@ -25,18 +25,18 @@ use ureq::{
     tls::{PemItem, RootCerts, TlsConfig, parse_pem},
 };
 
-/// The environment variables that are secret: a daemon does not hand them on to tasks.
+/// The secret environment variables. A daemon does not pass them on to tasks.
 pub const CREDENTIALS: [&str; 3] = [
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
 ];
-/// Of the answers in XML.
+/// The XML namespace of replies.
 const NAMESPACE: &str = "http://s3.amazonaws.com/doc/2006-03-01/";
-/// Where a bucket is if nobody says.
+/// The region of a bucket, if the environment names none.
 const REGION: &str = "us-east-1";
 
-/// A bucket that can be asked.
+/// A bucket, with the credentials for requests to it.
 pub struct Remote {
     address: Address,
     bucket: Bucket,
@@ -50,11 +50,11 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 enum Cause {
-    /// It did not get there, or the answer did not come.
+    /// The request did not arrive, or no reply came. The text gives the error.
     Way(String),
-    /// This was the answer.
+    /// The object store replied with an error.
     Answer {
         status: u16,
         code: String,
@@ -63,7 +63,7 @@ enum Cause {
 }
 
 impl Cause {
-    /// Whether it may go better the next time.
+    /// Whether a repetition may succeed.
     fn is_passing(&self) -> bool {
         match self {
             Cause::Way(_) => true,
@@ -80,7 +80,7 @@ enum Method {
 }
 
 impl Remote {
-    /// Prepares requests; none is made. Credentials, region and certificates are those of the
+    /// Prepares requests and sends none. Credentials, region and certificates come from the
     /// environment.
     ///
     /// # Errors
@@ -94,7 +94,7 @@ impl Remote {
         let region = region.unwrap_or_else(|| REGION.to_owned());
         let (endpoint, style) = match &address.endpoint {
             Some(endpoint) => (endpoint.clone(), UrlStyle::Path),
-            // A name with dots is in no certificate.
+            // No certificate covers a host name with the dots of such a bucket.
             None if address.bucket.contains('.') => (amazon(&region), UrlStyle::Path),
             None => (amazon(&region), UrlStyle::VirtualHost),
         };
@@ -125,17 +125,17 @@ impl Remote {
         })
     }
 
-    /// The address of the bucket.
+    /// Address of the bucket.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// An object as people call it.
+    /// Name of an object, for users.
     pub fn shown(&self, key: &str) -> String {
         format!("{}/{key}", self.address)
     }
 
-    /// The objects whose keys begin so, behind the prefix, and their lengths.
+    /// The objects whose keys, behind the prefix, begin with `start`, with their lengths in bytes.
     ///
     /// # Errors
     /// [`BucketError::Unreachable`], [`BucketError::Refused`], [`BucketError::Answer`].
@@ -166,7 +166,7 @@ impl Remote {
                 return Err(self.no_store(step));
             }
             match page.next_continuation_token {
-                // A store that gives the same one again would never end.
+                // A server that repeats its token would make this loop endless.
                 Some(next) if token.as_ref() != Some(&next) => token = Some(next),
                 Some(_) => return Err(self.no_store(step)),
                 None => return Ok(found),
@@ -174,10 +174,11 @@ impl Remote {
         }
     }
 
-    /// An object, to be read.
+    /// Opens an object for reading.
     ///
     /// # Errors
-    /// [`BucketError::Refused`], with `NoSuchKey` if there is none, [`BucketError::Unreachable`].
+    /// [`BucketError::Refused`] with code `NoSuchKey` if it does not exist,
+    /// [`BucketError::Unreachable`].
     pub fn open<'a>(&'a self, key: &'a str) -> Result<Object<'a>, BucketError> {
         let response = self.get(key, 0)?;
         let len = response.body().content_length();
@@ -192,7 +193,7 @@ impl Remote {
         })
     }
 
-    /// All of an object, if it has at most so many bytes.
+    /// Reads a whole object of at most `max` bytes.
     ///
     /// # Errors
     /// As [`Remote::open`], and [`BucketError::Answer`] if it is longer.
@@ -210,8 +211,8 @@ impl Remote {
         }
     }
 
-    /// Writes an object of `len` bytes. It is there as a whole when this returns, and not at all or as
-    /// it was before if it fails.
+    /// Writes an object of `len` bytes from `from`. After success the whole object exists. After a
+    /// failure the object does not exist, or has its former content.
     ///
     /// # Errors
     /// [`BucketError::Source`] when `from` fails or ends early, [`BucketError::Unreachable`],
@@ -240,7 +241,7 @@ impl Remote {
             .map(drop)
     }
 
-    /// Removes an object. None there is no error.
+    /// Removes an object. An object that does not exist is no error.
     ///
     /// # Errors
     /// [`BucketError::Unreachable`], [`BucketError::Refused`].
@@ -277,7 +278,7 @@ impl Remote {
         let id = begun.upload_id();
         let sent = self.send_pieces(key, id, from, first, len);
         if sent.is_err() {
-            // What was sent of it would stay, and be paid for.
+            // Pieces of an upload that is not aborted would stay, at the user's cost.
             let sign = || {
                 let action = self.bucket.abort_multipart_upload(credentials, &object, id);
                 action.sign(SIGNED_FOR).to_string()
@@ -326,7 +327,7 @@ impl Remote {
         let sign = || complete().sign(SIGNED_FOR).to_string();
         let body = complete().body();
         let text = self.ask(step, &Method::Post, &sign, body.as_bytes())?;
-        // It may begin to answer before it knows how it ends.
+        // The object store may send status 200 before it knows the result.
         match text.contains("<CompleteMultipartUploadResult") {
             true => Ok(()),
             false => Err(self.failed(step, answer(200, &text))),
@@ -346,7 +347,7 @@ impl Remote {
         self.request(("read", key), &Method::Get { from }, &sign, &[])
     }
 
-    /// Makes a request, and reads the answer as text.
+    /// Sends a request, and returns the body of the reply as text.
     fn ask(
         &self,
         step: (&'static str, &str),
@@ -360,7 +361,7 @@ impl Remote {
             .map_err(|error| self.unreachable(step, way(&error)))
     }
 
-    /// Makes a request, again if it fails in passing. Each time it is signed anew.
+    /// Sends a request, and repeats it after failures that pass. Each repetition is signed anew.
     fn request(
         &self,
         step: (&'static str, &str),
@@ -395,7 +396,7 @@ impl Remote {
         let mut response = response.map_err(|error| Cause::Way(way(&error)))?;
         let status = response.status();
         let is_good = match method {
-            // Else it would begin anew.
+            // A full reply would begin at the object's start again.
             Method::Get { from: 1.. } => status == StatusCode::PARTIAL_CONTENT,
             _ => status.is_success(),
         };
@@ -435,16 +436,16 @@ impl Remote {
     }
 }
 
-/// An object that is being read. A connection that breaks is made again, and the rest is read.
+/// An object that is being read. After a broken connection, reading continues on a new connection.
 pub struct Object<'a> {
     remote: &'a Remote,
     key: &'a str,
     body: Box<dyn Read>,
     at: u64,
-    /// Its length, if that was said.
+    /// Length of the object, if the object store gave it. Bytes.
     len: Option<u64>,
     again: u32,
-    /// Why reading failed, which a reader's error cannot say as well.
+    /// The error of a failed read: the `io::Error` of [`Read`] cannot hold it.
     pub failed: Option<BucketError>,
 }
 
@@ -490,7 +491,7 @@ fn reader(response: Response<Body>) -> Box<dyn Read> {
     Box::new(body.limit(u64::MAX).reader())
 }
 
-/// An answer in XML as Amazon gives it: others give the outermost element another namespace, or none.
+/// A reply in XML in Amazon's namespace. Other object stores use another namespace, or none.
 fn in_namespace(text: &str) -> String {
     let begins = |at: &usize| text[at + 1..].starts_with(|c: char| c.is_ascii_alphabetic());
     let tag = text.match_indices('<').map(|(at, _)| at).find(begins);
@@ -502,7 +503,7 @@ fn in_namespace(text: &str) -> String {
     format!("{before}{name} xmlns=\"{NAMESPACE}\">{rest}")
 }
 
-/// What went wrong with a request. Its address is not told: it holds the signature.
+/// The text of a failed request. It omits the URL, which contains the signature.
 fn way(error: &ureq::Error) -> String {
     match error {
         ureq::Error::BadUri(_) => "the endpoint is no address".to_owned(),
@@ -510,7 +511,7 @@ fn way(error: &ureq::Error) -> String {
     }
 }
 
-/// What an object store says of a failure.
+/// Reads the error in the reply of an object store.
 fn answer(status: u16, text: &str) -> Cause {
     let of = |tag: &str| -> Option<String> {
         let (_, rest) = text.split_once(&format!("<{tag}>"))?;
@@ -531,8 +532,8 @@ fn amazon(region: &str) -> String {
     format!("https://s3.{region}.amazonaws.com")
 }
 
-/// The certificates that a server's has to be signed by: those of the file that the environment names,
-/// else those that browsers know.
+/// The certificates that a server's certificate has to be signed by: those in the file that the
+/// environment names, else the common root certificates.
 fn certificates() -> Result<RootCerts, BucketError> {
     let Some(path) = env::var_os("AWS_CA_BUNDLE").filter(|it| !it.is_empty()) else {
         return Ok(RootCerts::WebPki);
@@ -562,7 +563,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_is_read_in_whichever_namespace_it_comes() {
+    fn a_listing_is_read_in_any_xml_namespace() {
         let other = r#" xmlns="http://doc.s3.amazonaws.com/2006-03-01/""#;
         let amazon = format!(r#" xmlns="{NAMESPACE}""#);
         for namespace in ["", other, &amazon] {
@@ -582,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_object_store_says_is_read() {
+    fn the_code_and_message_of_a_refusal_are_read() {
         let text = "<?xml?><Error><Code>NoSuchBucket</Code><Message>It is\n not.</Message></Error>";
         let Cause::Answer { status, code, said } = answer(404, text) else {
             panic!("no answer");

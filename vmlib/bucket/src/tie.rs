@@ -1,13 +1,13 @@
-//! What the folder of a store remembers of its bucket, in files of its root:
+//! The tie of a store's folder to its bucket, in files of the folder:
 //!
 //! | file | holds |
 //! |---|---|
 //! | `bucket` | the address, and in a second line the endpoint, if one was given |
-//! | `bucket.state` | of each checkpoint that is in the bucket, a line with its application, its name and the hash of its manifest; `failed` and why, if the last push failed |
+//! | `bucket.state` | a line for each checkpoint in the bucket, with its application, its name and the hash of its manifest; `failed` and the reason, if the last push failed |
 //! | `bucket.removed` | the applications that were removed from the folder and are still to be removed from the bucket, one a line |
 //!
-//! The store passes over files of such names. What cannot be read in them is left out: then a
-//! manifest is compared once more, nothing else.
+//! The store ignores files with these names. Lines that cannot be read are ignored: the only effect
+//! is that a manifest is compared once more.
 
 use crate::{address::Address, error::BucketError, limits::TIE_MAX};
 use rustix::fs::OFlags;
@@ -28,30 +28,30 @@ const STATE: &str = "bucket.state";
 const REMOVED: &str = "bucket.removed";
 const FAILED: &str = "failed ";
 
-/// What was last known of the bucket.
+/// The last known state of the bucket.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
-    /// The checkpoints of the folder's applications that are in it, with the hashes of their
+    /// The checkpoints of the folder's applications that the bucket has, with the hashes of their
     /// manifests, as digits.
     pub there: BTreeMap<(Tid, CheckpointId), String>,
-    /// Why the last push failed, if it did. For people.
+    /// The error of the last push, for users; `None`: it succeeded.
     pub failed: Option<String>,
 }
 
-/// A store's folder, as far as it has to do with a bucket.
+/// The folder of a store, for access to its files about a bucket.
 #[derive(Debug, Clone)]
 pub struct Tie {
     root: PathBuf,
 }
 
 impl Tie {
-    /// That of the store in folder `root`.
+    /// The tie of the store in folder `root`.
     pub fn new(root: &Path) -> Self {
         let root = root.to_owned();
         Tie { root }
     }
 
-    /// The bucket of this store; none if it has none.
+    /// The bucket of this store; `None`: it has none.
     ///
     /// # Errors
     /// [`BucketError::Tie`], [`BucketError::Address`].
@@ -64,7 +64,8 @@ impl Tie {
         Ok(Some(Address::parse(url, lines.next())?))
     }
 
-    /// Says that this is the store's bucket, from now on. Of another one nothing is known any more.
+    /// Records the store's bucket. If the address changes, the known state of the former bucket is
+    /// discarded.
     ///
     /// # Errors
     /// [`BucketError::Tie`].
@@ -77,7 +78,7 @@ impl Tie {
         self.write(ADDRESS, &format!("{address}\n{endpoint}"))
     }
 
-    /// What was last known of it.
+    /// The last known state of the bucket.
     ///
     /// # Errors
     /// [`BucketError::Tie`].
@@ -95,7 +96,7 @@ impl Tie {
         Ok(state)
     }
 
-    /// Remembers it.
+    /// Records the state of the bucket.
     ///
     /// # Errors
     /// [`BucketError::Tie`].
@@ -110,7 +111,7 @@ impl Tie {
         self.write(STATE, &text)
     }
 
-    /// The applications that are to be removed from the bucket.
+    /// Applications whose checkpoints are to be removed from the bucket.
     ///
     /// # Errors
     /// [`BucketError::Tie`].
@@ -119,7 +120,8 @@ impl Tie {
         Ok(text.lines().filter_map(name::parse_app).collect())
     }
 
-    /// Says that an application is to be removed from the bucket, too, as soon as that can be asked.
+    /// Records that an application is to be removed from the bucket, too, when the bucket can be
+    /// reached.
     ///
     /// # Errors
     /// [`BucketError::Tie`].
@@ -139,14 +141,14 @@ impl Tie {
         written.map_err(tie("write", &path))
     }
 
-    /// These were removed from the bucket.
+    /// Records that these applications were removed from the bucket.
     pub(crate) fn were_removed(&self, apps: &BTreeSet<Tid>) -> Result<(), BucketError> {
         let left: Vec<String> = self.removed()?.difference(apps).map(line).collect();
         self.write(REMOVED, &left.concat())
     }
 
-    /// Waits until no other process sends anything from this folder. Where the file system knows no
-    /// locks nobody waits, and two may send the same.
+    /// Blocks while another process sends from this folder. On a file system without locks it does
+    /// not block, and two processes may send the same checkpoint.
     pub(crate) fn lock_push(&self) -> Option<File> {
         lock(
             OpenOptions::new()
@@ -156,7 +158,7 @@ impl Tie {
         )
     }
 
-    /// Likewise, fetches anything into it.
+    /// Blocks while another process copies from the bucket to this folder.
     pub(crate) fn lock_pull(&self) -> Option<File> {
         lock(File::open(&self.root))
     }
@@ -172,11 +174,11 @@ impl Tie {
         }
     }
 
-    /// Another process sees either what was there or this.
+    /// Replaces a file. Another process reads either the former or the new content.
     fn write(&self, name: &str, text: &str) -> Result<(), BucketError> {
         let path = self.root.join(name);
         let new = self.root.join(format!("{name}.{}", process::id()));
-        // Of a process that was killed and had that number, or a link that somebody put there.
+        // A file of a killed process that had the same number, or a symbolic link of another user.
         let _ = fs::remove_file(&new);
         let written = OpenOptions::new()
             .write(true)
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_folder_remembers_is_read_back() {
+    fn recorded_files_are_read_as_written() {
         let folder = tempfile::tempdir().expect("a folder");
         let tie = Tie::new(folder.path());
         assert_eq!(tie.address().expect("none yet"), None);
@@ -241,7 +243,7 @@ mod tests {
             let address = Address::parse("s3://b/of/me", endpoint).expect("an address");
             tie.set_address(&address).expect("room");
             assert_eq!(tie.address().expect("it is there"), Some(address));
-            // Of another bucket nothing is known.
+            // The state of another bucket is unknown.
             assert_eq!(tie.state().expect("it is there"), State::default());
             let there = [((APP, CheckpointId::new(1, 5)), "00ff".to_owned())];
             let state = State {

@@ -1,14 +1,14 @@
-//! The way to the daemon of this host, and to no other process.
+//! The connection to the daemon of this host, and to no other process.
 //!
-//! What a task or a console sends to its daemon is worth protecting: tokens, messages, an image of all
-//! memory. So neither believes the name of a socket. The folder must be private to the user
-//! ([`check_private`]), as the daemon itself demands of its folder when it starts, and the process that
-//! listens must run as the same user ([`connect`]). Both are looked at before a byte is sent. The daemon
-//! looks at its side of each connection likewise.
+//! A task and a console send their daemon tokens, messages and images of all memory. So they do not
+//! trust the name of a socket. The folder must be private to the user ([`check_private`]), as the
+//! daemon itself requires of its folder at its start. The process that listens must run as the same
+//! user ([`connect`]). Both checks come before the first byte is sent. The daemon checks its side
+//! of each connection in the same way.
 //!
-//! The second look is the one that counts: the kernel notes the user of a listener when it begins to
-//! listen, and nobody can change that note. The first one gives an early and clear answer where a folder
-//! lets others in.
+//! The check of the process is the decisive one: the kernel records the user of a listener when it
+//! begins to listen, and no process can change that record. The check of the folder gives an early
+//! and clear error for a folder that others can enter.
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::process::{Pid, geteuid};
@@ -21,55 +21,55 @@ use std::{
     path::Path,
 };
 
-/// Why a folder is not one for the socket and the secrets of this user.
+/// The reason why a folder cannot hold the socket and the secrets of this user.
 #[derive(Debug, thiserror::Error)]
 pub enum NotPrivate {
-    /// It is a file, or a link.
+    /// The path is a file or a symbolic link.
     #[error("it is not a folder")]
     NotAFolder,
-    /// Somebody else can change what is in it.
+    /// Another user owns the folder, and can change its content.
     #[error("it belongs to user {owner}, not to you (user {user})")]
     Owner {
-        /// Whose it is.
+        /// User id of the owner.
         owner: u32,
-        /// Whose this process is.
+        /// User id of this process.
         user: u32,
     },
-    /// Its mode lets others in.
+    /// The mode of the folder gives rights to others.
     #[error("it is open to others (mode {mode:04o})")]
     Open {
         /// All bits of its mode.
         mode: u32,
     },
-    /// It cannot be looked at.
+    /// The system cannot examine the folder.
     #[error("it cannot be looked at: {0}")]
     System(#[source] io::Error),
 }
 
-/// Why there is no connection to the daemon.
+/// The reason why there is no connection to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The folder of the socket is not safe; no connection was made.
     #[error("its folder is not safe: {0}")]
     Folder(#[source] NotPrivate),
-    /// Nobody listens, or the system refuses.
+    /// No process listens, or the system refuses.
     #[error("{0}")]
     Connect(#[source] io::Error),
     /// A process of another user listens; nothing was sent to it.
     #[error("a process of user {uid} listens there, not one of you (user {user})")]
     Foreign {
-        /// Whose it is.
+        /// User id of the process.
         uid: u32,
-        /// Whose this process is.
+        /// User id of this process.
         user: u32,
     },
 }
 
-/// Finds out whether a folder belongs to this process's effective user alone: owner, and no rights of
-/// group or others. A link is none.
+/// Checks that a folder belongs to the effective user of this process alone: the user owns it, and
+/// group and others have no rights. A symbolic link is no folder.
 ///
 /// # Errors
-/// What is wrong with it. The caller says which folder it is, and what to do.
+/// The violated condition. The caller adds the path and the remedy.
 pub fn check_private(folder: &Path) -> Result<(), NotPrivate> {
     let facts = fs::symlink_metadata(folder).map_err(NotPrivate::System)?;
     let user = geteuid().as_raw();
@@ -89,7 +89,7 @@ pub fn check_private(folder: &Path) -> Result<(), NotPrivate> {
 /// Connects to the socket of this user's daemon. Sends nothing.
 ///
 /// # Errors
-/// [`ConnectError`]. Where there is no socket, the folder is not looked at.
+/// [`ConnectError`]. The folder is not checked if there is no socket.
 pub fn connect(socket: &Path) -> Result<UnixStream, ConnectError> {
     fs::symlink_metadata(socket).map_err(ConnectError::Connect)?;
     let folder = match socket.parent() {
@@ -106,20 +106,20 @@ pub fn connect(socket: &Path) -> Result<UnixStream, ConnectError> {
     }
 }
 
-/// Who connected a socket of this host, or listens on it.
+/// The process at the other end of a Unix socket: the one that connected, or listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// The user's number.
+    /// User id of the process.
     pub user: u32,
-    /// The process, if it has a number in this one's pid namespace: that of a container has none for
-    /// processes outside.
+    /// Process id, if the process has one in this pid namespace. In a container, processes outside
+    /// have none.
     pub process: Option<Pid>,
 }
 
-/// Who is at the other end of a Unix socket.
+/// The process at the other end of a Unix socket.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn peer(socket: &impl AsFd) -> io::Result<Peer> {
     let found = getsockopt(socket, PeerCredentials)?;
     Ok(Peer {
@@ -143,7 +143,7 @@ mod tests {
     };
     use tempfile::TempDir;
 
-    /// A user that owns nothing here.
+    /// A user id that owns nothing in the tests.
     const OTHER: u32 = 65_534;
 
     fn place() -> (TempDir, PathBuf) {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_there_is_told_as_the_system_does() {
+    fn without_a_listener_the_error_is_that_of_the_system() {
         let (folder, socket) = place();
         for socket in [&socket, &folder.path().join("none/vmd.sock")] {
             let error = connect(socket).unwrap_err();
@@ -208,7 +208,7 @@ mod tests {
         let (_folder, path) = place();
         let listener = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
         bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        // The kernel notes the user of the thread that begins to listen.
+        // The kernel records the user of the thread that begins to listen.
         let listener = thread::spawn(|| {
             let other = rustix::process::Uid::from_raw(OTHER);
             set_thread_res_uid(other, other, other).unwrap();

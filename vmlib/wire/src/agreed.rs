@@ -1,4 +1,5 @@
 //! The entries of the log, and the records of the agreed state that they change.
+//!
 //! The rules that apply an entry are in the `machine` crate. This module holds only the types that
 //! travel.
 
@@ -10,6 +11,7 @@ use crate::{
 use serde::{Deserialize, Serialize};
 
 /// One entry: the changes that one daemon proposed together.
+///
 /// A daemon has at most one entry under way and numbers its entries from 1. A number that is not
 /// above the proposer's last number is void, so an entry that was proposed twice is applied once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

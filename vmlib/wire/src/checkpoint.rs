@@ -1,5 +1,6 @@
 //! Checkpoints of applications: their content, and the orders about them between daemons and
 //! coordinators.
+//!
 //! The orders travel as [`crate::peer::Order`]s.
 
 pub use crate::part::{Base, Part};

@@ -1,4 +1,5 @@
 //! Frames between the coordinator of an application and its daemon, on a socket of their own.
+//!
 //! The first frame of the coordinator is [`CoordinatorReady`]. The daemon sends [`Serve`], with the
 //! term, once the log has appointed the coordinator. The coordinator reaches other daemons through
 //! its own daemon: [`Mail`] holds an order and the host at its other end. Each frame to the

@@ -413,6 +413,7 @@ impl Header {
     }
 
     /// Decodes the header in `bytes`. Returns the header and the length of the body that follows.
+    ///
     /// # Errors
     /// [`FrameError`] for an unknown opcode, a body above the opcode's limit, a data chunk that
     /// does not fit its message, or bits that must be zero.
@@ -593,6 +594,7 @@ impl FrameReader {
     }
 
     /// The next whole frame; `None`: more bytes are needed.
+    ///
     /// # Errors
     /// [`FrameError`]: the stream cannot be read any further.
     pub fn next_frame(&mut self) -> Result<Option<Frame>, FrameError> {

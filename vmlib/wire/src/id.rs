@@ -35,6 +35,7 @@ impl fmt::Debug for MachineId {
 }
 
 /// The number of a host in its machine, given by the log in the order of joining, never reused.
+///
 /// Zero is no host: in a header, it means "not known yet". The founder is host 1.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HostId(pub u16);
@@ -68,6 +69,7 @@ impl fmt::Debug for HostId {
 
 /// The name of a checkpoint within its application, shown as `g1-e4`. The later checkpoint is the
 /// greater one.
+///
 /// On the wire it is a pair of numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "(u32, u32)", into = "(u32, u32)")]
@@ -111,6 +113,7 @@ impl fmt::Display for CheckpointId {
 }
 
 /// The id of a task: machine (24 bits), host of the spawn (16), sequence number on that host (24).
+///
 /// The id never changes when the task moves, and is never given to another task. Sequence number 0
 /// is the daemon of the host, which exchanges reliable messages with other daemons through the same
 /// channels as tasks do. Shown as `t3.17`; for tasks of other machines, see [`Tid::show`].

@@ -1,4 +1,5 @@
 //! Frames between two daemons.
+//!
 //! A link begins with a handshake that proves the machine's secret (in `vmd`), then [`Hello`] from
 //! both ends. Two kinds of traffic follow. *Unreliable*: raft, leases and the feed of the log, each
 //! with a repetition of its own. *Reliable*: orders and their results travel as [`Op::Data`]

@@ -1,4 +1,5 @@
 //! The path of a daemon's folder, and the names of the files in it.
+//!
 //! The daemon, the console and the task library must find the same folder without a message to each
 //! other. This module is the one rule. It reads no environment: the caller passes the variables.
 

@@ -103,6 +103,7 @@ pub enum PortableError {
 
 impl PortableState<'_> {
     /// Encodes the state as a stream.
+    ///
     /// # Errors
     /// [`PortableError::TooLong`] if a section is too long.
     pub fn to_bytes(&self) -> Result<Vec<u8>, PortableError> {
@@ -133,6 +134,7 @@ impl PortableState<'_> {
 
 impl<'a> PortableState<'a> {
     /// Decodes a whole stream.
+    ///
     /// # Errors
     /// [`PortableError`] if the stream is incomplete, damaged or of another version. `TooLong`
     /// comes only from a damaged stream.

@@ -1,4 +1,5 @@
 //! Orders between daemons in a machine in which each host has a store of its own.
+//!
 //! Images are copied to a second host, so that the loss of one host loses no checkpoint. The
 //! manifest is committed on all hosts. A restart requests each part from a host that has it. The
 //! orders travel as [`crate::peer::Order`]s. None of them is sent in a machine whose hosts share

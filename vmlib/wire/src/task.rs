@@ -1,4 +1,5 @@
 //! Frames between a task's library and its daemon, on the task's data socket.
+//!
 //! A task's first frame is [`Enrol`]. The daemon replies with [`Welcome`], together with the
 //! descriptor of the interrupt socket, or with [`Failed`]. Then the task sends requests. Each
 //! request has a number in its header that goes up, and its reply has the same number. The library

@@ -1,4 +1,5 @@
 //! The bytes of every message, so that a review shows each change of the protocol.
+//!
 //! `golden/messages.txt` has one line for each sample: its name and its frame in hexadecimal, the
 //! 96 bytes of the header and then the body. `UPDATE_GOLDENFILES=1 cargo test -p vm-wire --test
 //! golden` writes the file anew after an intended change.
