@@ -1,50 +1,53 @@
-//! Who writes the image of a task whose checkpoints follow each other: a copy of it, or the task itself,
-//! into memory.
+//! The choice of the writer of a task's image in frequent checkpoints: a forked save, or the task
+//! itself, into memory.
 //!
-//! Each page that a task writes to while its copy writes is copied by the kernel, which costs twice what
-//! it costs to copy it while the task stands. So a task that was seen to write to most of what was saved
-//! of it writes its next images itself, if it is small enough to stand for so long; after some of them a
-//! copy is tried again.
+//! Each page that the task writes to during a forked save is copied by the kernel. That costs twice
+//! as much as a copy of the page during the freeze. So a task that wrote to most of its saved
+//! memory during a forked save writes its next images itself, into memory, if it is small enough
+//! for so long a freeze. After [`limits::IMAGE_MEMORY_TURNS`] such images a forked save is tried
+//! again.
 //!
-//! Those pages need memory, too: up to as much again as the task has. A copy is made only where there is
-//! room for that ([`Copies::may_copy`]); else the task stands until its image is stored.
+//! The pages that the kernel copies need memory: at most as much as the task has. A forked save is
+//! made only where there is room for them ([`Copies::may_copy`]). Otherwise the task stays frozen
+//! until its image is stored.
 
 use crate::SavedBy;
 use std::collections::BTreeMap;
 use vm_wire::{Tid, limits};
 
-/// What there is to spare of memory. Bytes.
+/// Free memory. Bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
-    /// On the host.
+    /// Free memory of the host.
     pub host: u64,
-    /// Of the limits of control groups.
+    /// Free memory within the limits of control groups.
     pub groups: u64,
 }
 
 impl Room {
-    /// The least of it: nobody gets more.
+    /// The smaller of the two amounts: no task can have more.
     pub fn least(self) -> u64 {
         self.host.min(self.groups)
     }
 }
 
-/// What copies of the tasks of a host have cost.
+/// The observed cost of forked saves of a host's tasks.
 #[derive(Debug, Default)]
 pub struct Copies {
-    /// Tasks of which copies are made, or write, and what that may need.
+    /// Tasks with a forked save that is being made or writes, and the memory that it may need.
     promised: BTreeMap<Tid, Room>,
-    /// What tasks wrote to the last time while copies of them wrote. Bytes.
+    /// Memory that each task wrote to during its last forked save. Bytes.
     rewritten: BTreeMap<Tid, u64>,
-    /// Tasks whose copies write: by whom they are saved, and how many faults the task had before.
+    /// Tasks whose copies write: the writer chosen for them, and the task's page faults at the
+    /// start.
     writing: BTreeMap<Tid, (SavedBy, u64)>,
-    /// Tasks that have written to most of what was saved of them, and how many images they may still
-    /// write into memory before that is looked at again.
+    /// Tasks that wrote to most of their saved memory, and the number of images that each one may
+    /// still write into memory before the next forked save.
     rewriters: BTreeMap<Tid, u32>,
 }
 
 impl Copies {
-    /// A copy of a task begins to write, when it has had so many page faults, if that is known.
+    /// A copy of a task begins to write. `faults`: page faults of the task so far, if known.
     pub fn begun(&mut self, tid: Tid, by: SavedBy, faults: Option<u64>) {
         self.rewriters.remove(&tid);
         self.writing.remove(&tid);
@@ -52,10 +55,11 @@ impl Copies {
             .extend(faults.map(|faults| (tid, (by, faults))));
     }
 
-    /// Whether there is room for what a task, which has so many bytes of its own, may write to while a
-    /// copy of it writes: twice what it did the last time. If that is not known, all of it where control
-    /// groups set the limit, for who exceeds that may be ended together with all others of the group; on
-    /// a host half of it, because if need be the copy alone is ended.
+    /// Whether there is room for the pages that a task may write to during a forked save, of at
+    /// most `bytes`, which is the memory of the task. The estimate is twice the amount of the last
+    /// forked save. Without one it is `bytes` within control groups, because the kernel may end all
+    /// processes of a group that exceeds its limit, and half of `bytes` on the host, because there
+    /// the kernel ends the copy alone.
     pub fn may_copy(&mut self, tid: Tid, bytes: u64, room: Room) -> bool {
         self.promised.remove(&tid);
         let seen = self.rewritten.get(&tid).map(|it| it.saturating_mul(2));
@@ -74,13 +78,13 @@ impl Copies {
         may
     }
 
-    /// No copy of a task writes any more.
+    /// The forked save of a task is over.
     pub fn over(&mut self, tid: Tid) {
         self.promised.remove(&tid);
     }
 
-    /// The image of a task was not stored; if a copy wrote it, that may have been ended because there
-    /// was no memory.
+    /// The image of a task was not stored. The kernel may have ended a copy that wrote it, for want
+    /// of memory.
     pub fn lost(&mut self, tid: Tid) {
         self.over(tid);
         if self.writing.remove(&tid).is_some() {
@@ -88,8 +92,8 @@ impl Copies {
         }
     }
 
-    /// The image of a task was stored, when it has had so many page faults: so many pages of so many
-    /// bytes. Whether memory is to be found for the next one.
+    /// The image of a task was stored: `pages` pages of `page` bytes. `faults`: page faults of the
+    /// task so far, if known. Whether the next image is to be written into memory.
     pub fn ended(&mut self, tid: Tid, faults: Option<u64>, (pages, page): (u64, u64)) -> bool {
         self.over(tid);
         let Some(((by, before), after)) = self.writing.remove(&tid).zip(faults) else {
@@ -105,7 +109,7 @@ impl Copies {
         rewrites && is_small && by == SavedBy::CopyOrMemory
     }
 
-    /// Whether a task of so many bytes writes its next image into memory, if there is some.
+    /// Whether a task with `bytes` of memory writes its next image into memory, if there is room.
     pub fn wants_memory(&mut self, tid: Tid, by: SavedBy, bytes: u64) -> bool {
         let turns = match by {
             SavedBy::Memory => return true,
@@ -119,7 +123,7 @@ impl Copies {
         })
     }
 
-    /// Forgets tasks that have gone.
+    /// Forgets the tasks that have ended or left.
     pub fn forget(&mut self, is_gone: impl Fn(Tid) -> bool) {
         self.promised.retain(|tid, _| !is_gone(*tid));
         self.rewritten.retain(|tid, _| !is_gone(*tid));
@@ -135,7 +139,7 @@ mod tests {
     const TASK: Tid = Tid(1);
 
     #[test]
-    fn tasks_that_rewrite_most_of_their_memory_write_into_memory_until_it_is_looked_at_again() {
+    fn tasks_that_rewrite_most_of_their_memory_write_into_memory_until_the_next_forked_save() {
         let mut copies = Copies::default();
         let wants = |copies: &mut Copies| copies.wants_memory(TASK, SavedBy::CopyOrMemory, 1 << 20);
         assert!(!wants(&mut copies));
@@ -159,14 +163,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_to_does_as_told() {
+    fn a_fixed_choice_of_the_writer_is_obeyed() {
         let mut copies = Copies::default();
         copies.begun(TASK, SavedBy::Copy, Some(0));
         assert!(!copies.ended(TASK, Some(100), (100, 4096)));
         assert!(!copies.wants_memory(TASK, SavedBy::Copy, 1));
         assert!(!copies.wants_memory(TASK, SavedBy::Standing, 1));
         assert!(copies.wants_memory(TASK, SavedBy::Memory, u64::MAX));
-        // It was seen all the same what the task does.
+        // The forked save was observed nevertheless.
         assert!(copies.wants_memory(TASK, SavedBy::CopyOrMemory, 1));
     }
 
@@ -174,22 +178,22 @@ mod tests {
     fn a_copy_is_made_where_there_is_room_for_what_its_task_may_write_to() {
         let mut copies = Copies::default();
         let room = |host, groups| Room { host, groups };
-        // Nothing is known: all of it in a group, half of it on a host.
+        // Without an observation, the need is all memory in a group and half of it on a host.
         assert!(!copies.may_copy(TASK, 100, room(1000, 99)));
         assert!(!copies.may_copy(TASK, 100, room(49, 1000)));
         assert!(copies.may_copy(TASK, 100, room(50, 100)));
-        // What was promised for another one is not there twice.
+        // Memory promised to another task is not promised again.
         let other = Tid(2);
         assert!(!copies.may_copy(other, 100, room(1000, 199)));
         assert!(!copies.may_copy(other, 100, room(99, 1000)));
         assert!(copies.may_copy(other, 100, room(100, 200)));
         copies.over(other);
-        // It wrote to a tenth.
+        // The task wrote to a tenth of its memory.
         copies.begun(TASK, SavedBy::Copy, Some(0));
         copies.ended(TASK, Some(1), (10, 10));
         assert!(!copies.may_copy(TASK, 100, room(1000, 19)));
         assert!(copies.may_copy(TASK, 100, room(20, 20)));
-        // The copy was ended: perhaps for want of memory.
+        // The copy was ended, perhaps for want of memory.
         copies.begun(TASK, SavedBy::Copy, Some(0));
         copies.lost(TASK);
         assert!(!copies.may_copy(TASK, 100, room(99, 1000)));
@@ -199,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn no_memory_is_found_for_a_large_task() {
+    fn a_large_task_never_writes_into_memory() {
         let mut copies = Copies::default();
         let pages = limits::IMAGE_MEMORY_UNASKED / 4096;
         for (pages, will) in [(pages, true), (pages + 1, false)] {

@@ -1,26 +1,26 @@
-//! The feed: committed entries for hosts that do not vote.
+//! The feed: committed entries for followers.
 //!
-//! Committed entries are final, so they need no raft: a host asks a voter for what follows an
-//! index ([`FeedAsk`]), and from then on gets entries as they are committed. Frames may be lost on
-//! the way. The follower sees a gap, or nothing for a while, and asks again; each question sets
-//! the voter's idea of how far the follower is. Whoever is so far behind that the entries are
-//! compacted away gets the state itself.
+//! Committed entries are final, so followers need no raft. A follower requests from a voter the
+//! entries after an index ([`FeedAsk`]), and then receives entries as they are committed. Frames
+//! may be lost. A follower that sees a gap, or receives nothing for a while, repeats the request.
+//! Each request tells the voter the follower's position. A follower whose position was compacted
+//! away receives the agreed state itself.
 
 use crate::{Time, storage::Log};
 use std::{collections::BTreeMap, time::Duration};
 use vm_wire::{Body, HostId, limits, peer::Feed};
 
-/// A follower that did not ask for this time is not served any more.
+/// Time without a request after which a voter stops serving a follower.
 const FORGET: Duration = Duration::from_secs(3);
-/// Frames for one follower in one turn.
+/// Most frames for one follower in one turn.
 const FRAMES_MAX: usize = 4;
 
-/// What a follower is to be sent.
+/// The next part of the feed for one follower.
 #[derive(Debug)]
 pub enum Portion {
-    /// Entries.
+    /// Committed entries.
     Feed(Feed),
-    /// The agreed state: the entries are gone.
+    /// The agreed state: the entries were compacted away.
     Snapshot,
 }
 
@@ -29,18 +29,18 @@ struct Follower {
     /// Index of the last entry that was sent.
     sent: u64,
     until: Time,
-    /// It asked: it gets an answer even if there is nothing new.
+    /// A request came: it gets a reply even if there are no new entries.
     asked: bool,
 }
 
-/// A voter's side.
+/// The feed at a voter.
 #[derive(Debug, Default)]
 pub struct FeedServer {
     followers: BTreeMap<HostId, Follower>,
 }
 
 impl FeedServer {
-    /// A host asks for what follows `after`.
+    /// A follower requests the entries after index `after`.
     pub fn asked(&mut self, now: Time, host: HostId, after: u64) {
         let follower = Follower {
             sent: after,
@@ -50,12 +50,12 @@ impl FeedServer {
         self.followers.insert(host, follower);
     }
 
-    /// A host needs no feed any more.
+    /// The feed of a host ends.
     pub fn forget(&mut self, host: HostId) {
         self.followers.remove(&host);
     }
 
-    /// What is to be sent now, given the log and how far it is applied.
+    /// The parts to send now, given the log and the index of the last applied entry.
     pub fn portions(
         &mut self,
         now: Time,
@@ -90,7 +90,7 @@ impl FeedServer {
     }
 }
 
-/// A follower's side: whom to ask, and when.
+/// The feed at a follower: the voter for the next request, and its time.
 #[derive(Debug)]
 pub struct FeedClient {
     server: HostId,
@@ -99,7 +99,7 @@ pub struct FeedClient {
 }
 
 impl FeedClient {
-    /// Asks at once.
+    /// The first request is due at once.
     pub fn new(now: Time) -> Self {
         FeedClient {
             server: HostId::NONE,
@@ -108,7 +108,8 @@ impl FeedClient {
         }
     }
 
-    /// Whom to ask now, if it is time; the next one in turn if the last did not answer.
+    /// The voter for the next request, if the request is due. The voters take turns if one does not
+    /// reply.
     pub fn ask(&mut self, now: Time, me: HostId, voters: &[HostId]) -> Option<HostId> {
         if now < self.next_ask || voters.is_empty() {
             return None;
@@ -117,7 +118,7 @@ impl FeedClient {
         self.server = match place {
             Some(_) if self.answered => self.server,
             Some(place) => voters[(place + 1) % voters.len()],
-            // Spread over the voters, so that not all hosts ask the leader.
+            // The followers spread over the voters, so that not all of them load the leader.
             None => voters[usize::from(me.0) % voters.len()],
         };
         self.answered = false;
@@ -125,7 +126,8 @@ impl FeedClient {
         Some(self.server)
     }
 
-    /// There is a link to `host`: if that is who was asked, the question was lost for want of it.
+    /// There is a link to `host`. A request to that host is repeated now: it was lost without the
+    /// link.
     pub fn linked(&mut self, now: Time, host: HostId) {
         if host == self.server && !self.answered {
             self.answered = true;
@@ -133,7 +135,7 @@ impl FeedClient {
         }
     }
 
-    /// A frame came; with a `gap` before it, what is missing is asked for again.
+    /// A frame of the feed came. After a `gap` the missing entries are requested soon.
     pub fn heard(&mut self, now: Time, from: HostId, gap: bool) {
         if from != self.server {
             return;

@@ -1,9 +1,9 @@
 //! Groups of tasks: named, agreed, with instance numbers.
 //!
-//! A group is made by its first member and vanishes with its last. A member gets the lowest
-//! instance number that is free, so that instances stay dense. Each change gives the group a
-//! version that was never used before in this machine, not even by a group of the same name that
-//! vanished in between: members that wait for each other "as of version v" mean the same members.
+//! The first member makes a group, and the group ends with its last member. A member gets the
+//! lowest free instance number, so that the numbers stay dense. Each change gives the group a
+//! version that the machine never used before, not even for an earlier group of the same name. So
+//! members that wait for each other "as of version v" mean the same members.
 
 use crate::agreed::Void;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +12,9 @@ use vm_wire::{Tid, checkpoint::SavedGroup, limits};
 /// A group as of one version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
-    /// Goes up with each join and leave.
+    /// Goes up with each join and leave; unique among the versions of all groups.
     pub version: u64,
-    /// The members by instance number.
+    /// The members, by instance number.
     pub members: BTreeMap<u32, Tid>,
 }
 
@@ -25,7 +25,7 @@ impl Group {
         found.map(|(instance, _)| *instance)
     }
 
-    /// The lowest number that no member has.
+    /// The lowest instance number without a member.
     fn free_instance(&self) -> u32 {
         let taken = self.members.keys().zip(0..).take_while(|(a, b)| **a == *b);
         taken.count() as u32
@@ -35,16 +35,16 @@ impl Group {
 /// All groups of a machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// The last version given, to whichever group.
+    /// The last version of any group.
     version: u64,
     groups: BTreeMap<String, Group>,
-    /// The groups of each task, for its end and for "is it in there?".
+    /// Groups of each task: to find its memberships at its end, and for a fast test.
     of_task: BTreeMap<Tid, BTreeSet<String>>,
     memberships: usize,
 }
 
 impl Groups {
-    /// The groups as they were when `version` was the last version given.
+    /// The groups of a snapshot; `version` is the last version of any group.
     pub(crate) fn restored(version: u64, groups: BTreeMap<String, Group>) -> Self {
         let mut restored = Groups {
             version,
@@ -64,24 +64,24 @@ impl Groups {
         restored
     }
 
-    /// The last version given.
+    /// The last version of any group.
     pub(crate) fn version(&self) -> u64 {
         self.version
     }
 
-    /// A group, while it has members.
+    /// The group of that name, while it has members.
     pub fn get(&self, name: &str) -> Option<&Group> {
         self.groups.get(name)
     }
 
-    /// All groups, by name.
+    /// All groups, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Group)> {
         self.groups
             .iter()
             .map(|(name, group)| (name.as_str(), group))
     }
 
-    /// Makes `tid` a member; the new version.
+    /// Makes `tid` a member. Returns the new version.
     pub(crate) fn join(&mut self, name: &str, tid: Tid) -> Result<u64, Void> {
         if name.is_empty() || name.len() > limits::NAME_MAX {
             return Err(Void::Malformed);
@@ -112,7 +112,8 @@ impl Groups {
         Ok(self.version)
     }
 
-    /// Whether these groups can be as they were: none of them has members, and theirs are `tids`.
+    /// Whether a restart can bring these groups into being: no group has one of the names, and all
+    /// members are in `tids`.
     pub(crate) fn check_revival(
         &self,
         groups: &[SavedGroup],
@@ -147,8 +148,8 @@ impl Groups {
         }
     }
 
-    /// A group is as it was: with its instance numbers, and its version, which members that wait for
-    /// each other have agreed on. After [`Groups::check_revival`].
+    /// Makes a group as it was at the cut, with its instance numbers and with its version, which
+    /// its members may have agreed on. [`Groups::check_revival`] has succeeded before.
     pub(crate) fn revive(&mut self, saved: &SavedGroup) {
         self.version = self.version.max(saved.version);
         self.memberships += saved.members.len();
@@ -163,7 +164,7 @@ impl Groups {
         self.groups.insert(saved.name.clone(), group);
     }
 
-    /// Ends a membership; the new version.
+    /// Ends a membership. Returns the new version.
     pub(crate) fn leave(&mut self, name: &str, tid: Tid) -> Result<u64, Void> {
         let groups = self.of_task.get_mut(&tid).ok_or(Void::Member)?;
         if !groups.remove(name) {
@@ -184,7 +185,7 @@ impl Groups {
         Ok(self.version)
     }
 
-    /// Ends all memberships of a task that ended; the groups that changed, with their versions.
+    /// Ends all memberships of an ended task. Returns the changed groups with their versions.
     pub(crate) fn leave_all(&mut self, tid: Tid) -> Vec<(String, u64)> {
         let names = self.of_task.get(&tid).cloned().unwrap_or_default();
         let leave = |name: String| Some((name.clone(), self.leave(&name, tid).ok()?));

@@ -1,7 +1,7 @@
-//! What goes into a daemon's state machine and what comes out of it.
+//! The inputs and outputs of a daemon's state machine.
 //!
-//! The shell (`vmd`, or the simulator) feeds one [`Input`] at a time to `Daemon::step` and then
-//! carries out what the [`Outbox`] holds, in order.
+//! The shell (`vmd`, or the simulator) passes one [`Input`] at a time to `Daemon::step`, and then
+//! carries out the entries of the [`Outbox`] in order.
 
 use crate::Time;
 use std::{collections::VecDeque, time::Duration};
@@ -16,38 +16,41 @@ use vm_wire::{
     task::{Enrol, Failed},
 };
 
-/// Who writes the image of a task for a checkpoint.
+/// The writer of a task's image for a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SavedBy {
-    /// A copy of the task, which goes on.
+    /// A copy of the task (forked save). The task continues.
     Copy,
-    /// Whichever is less work: a copy, or the task, into memory from where it is stored when the task
-    /// goes on. The next checkpoint comes soon.
+    /// The one with less work: a copy, or the task itself, which writes into memory and continues
+    /// while the image is stored from there. For checkpoints that follow each other soon.
     CopyOrMemory,
-    /// The task, into memory if there is room for it; else it stands until it is stored.
+    /// The task, which writes into memory if there is room; else it stays frozen until the image is
+    /// stored.
     Memory,
-    /// The task, which stands until it is stored: its application ends with that.
+    /// The task, which stays frozen until the image is stored: its application ends with the
+    /// checkpoint.
     Standing,
 }
 
 impl SavedBy {
-    /// Whether a copy writes, where there is no memory.
+    /// Whether a copy writes the image if there is no room in memory.
     pub fn is_copy(self) -> bool {
         matches!(self, SavedBy::Copy | SavedBy::CopyOrMemory)
     }
 }
 
-/// A connection that is not yet, or never, a task's or a peer's: numbered by the shell, never
-/// reused.
+/// A connection that does not belong to a task or peer, or not yet. The shell numbers connections
+/// and never reuses a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// What can happen to a daemon.
+/// An event for a daemon.
 #[derive(Debug)]
 pub enum Input {
-    /// Time passed: something was due at `Daemon::deadline`.
+    /// Time has passed: `Daemon::deadline` is reached.
     Tick,
-    /// A link to `host` is up: authenticated, both said Hello. What was in an older link is lost.
+    /// A link to `host` is up: both ends have proved the secret and sent Hello. Frames on an older
+    /// link are lost.
     LinkUp(HostId),
     /// The link to `host` is gone, or could not be made.
     LinkDown(HostId),
@@ -55,15 +58,15 @@ pub enum Input {
     Peer(HostId, Frame),
     /// A frame came from an authenticated daemon that has no host number yet.
     Joiner(ConnId, Frame),
-    /// Other hosts reach this one at that address, not at the one that they were told.
+    /// Other hosts reach this host at that address, not at the address that it stated.
     Address(String),
-    /// A process of this host wants to be a task; `pid` is what the kernel says.
+    /// A process of this host enrols. `pid` comes from the kernel.
     Enrol {
         /// Its data socket.
         conn: ConnId,
-        /// Its process.
+        /// Process id.
         pid: u32,
-        /// What it says.
+        /// Its first frame.
         enrol: Enrol,
     },
     /// A frame came over a task's data socket.
@@ -80,384 +83,391 @@ pub enum Input {
     TaskOutput {
         /// The task.
         tid: Tid,
-        /// 1 or 2.
+        /// 1: standard output, 2: standard error.
         stream: u8,
-        /// At most `LINE_MAX` or so bytes.
+        /// The output, at most about `LINE_MAX` bytes.
         bytes: Vec<u8>,
     },
     /// A frame came from a console.
     Console(ConnId, Frame),
-    /// What waits to be written to a console is more than the shell wants to hold: send no output
-    /// of tasks there until there is room.
+    /// The queue to a console is longer than the shell allows. No output of tasks is to be sent
+    /// there until there is room.
     ConsoleFull(ConnId),
     /// A console that was full has room again.
     ConsoleRoom(ConnId),
     /// A console, a joiner or a connection that never enrolled is gone.
     ConnGone(ConnId),
-    /// Frames of data between these pairs (from, to) were dropped because a queue was full; it has
-    /// room again.
+    /// Data frames from the first to the second task of each pair were dropped because a queue was
+    /// full. The queue has room again.
     Dropped(Vec<(Tid, Tid)>),
-    /// The answer to `Output::MeasureUsage`.
+    /// Reply to `Output::MeasureUsage`.
     Usage(u64, Vec<UsageRow>),
-    /// A program was looked up: the answer to `Output::FindProgram`.
+    /// Reply to `Output::FindProgram`: the absolute path of the program.
     ProgramFound(u64, Result<String, Failed>),
-    /// Most of a task's image is written while it ran: so many bytes in so many rounds.
+    /// The pre-copy of a task is over: bytes sent, and number of pre-copy rounds.
     Copied(Tid, u64, u32),
-    /// So much of the image of a task that leaves has been sent, and not all of it. Told now and then.
+    /// Progress of the image of a task that moves away. Comes now and then, until all is sent.
     Sent(Tid, Sent),
-    /// All of it has been sent, or its sender has ended otherwise.
+    /// The image of a task was sent, or the transfer process ended otherwise.
     SentAll(Tid),
-    /// The process of a task was stopped by a signal, or goes on.
+    /// A signal stopped the process of a task (`true`), or the process continues (`false`).
     Stopped(Tid, bool),
-    /// From now on the task is saved by what its program gives at its safe points.
+    /// From now on the task is a portable task: its image is the state that its program supplies.
     Portable(Tid),
-    /// From now on the task is stopped in its calls of the library alone, where its program's callbacks are
-    /// called around the save.
+    /// From now on the task is frozen only in calls of the library, which calls the program's
+    /// callbacks around the save.
     InCalls(Tid),
-    /// A portable task stands at a safe point, as it was told to; or one with callbacks in a call of the
-    /// library, before it calls them and saves itself too.
+    /// A task has stopped, as `Output::Hold` ordered: a portable task at a safe point, a task with
+    /// callbacks in a call of the library, before the callbacks. The latter also comes before a
+    /// save without `Hold`.
     Held(Tid),
-    /// A task that was to be frozen stands still and has written its image; or it runs on, and this
-    /// is why.
+    /// A task is frozen and has written its image. Or the task continues, for the given reason.
     Frozen(Tid, Result<Written, Failed>),
-    /// The image of an expected task is whole, and its process stands ready; or this is why not.
+    /// The image of an expected task is whole, and its process is ready, frozen; or why not.
     Arrived(Tid, Result<(), Failed>),
-    /// The image of a task is in the store, for the cut of that epoch; or this is why not.
+    /// The image of a task is in the store, for the cut of that epoch; or why not.
     Stored(Tid, u32, Result<Part, Failed>),
-    /// The image of a task that is to be suspended alone is in the store, under that number of its
-    /// suspension; or this is why not. Its name is the daemon's matter.
+    /// The image of a task that is suspended alone is in the store, under that number of the
+    /// suspension; or why not. The daemon has chosen its name.
     Suspended(Tid, u64, Result<Part, Failed>),
-    /// The part of that ticket was copied into the store, whole and verified; or this is why not. Follows
+    /// The part of that ticket was copied into the store, whole and verified; or why not. Follows
     /// `Output::ExpectCopy`.
     CopyTaken(u64, Result<(), Failed>),
-    /// The part of that ticket was sent; or this is why not, or not as a whole. Follows
-    /// `Output::SendPart` or `Output::SendSuspended`.
+    /// The part of that ticket was sent completely; or why not. Follows `Output::SendPart` or
+    /// `Output::SendSuspended`.
     PartSent(u64, Result<(), Failed>),
-    /// What is in the store of an application: the answer to `Output::Stock`.
+    /// Reply to `Output::Stock`: the store inventory of an application.
     Stocked(u64, Result<Vec<StockRow>, Failed>),
-    /// What came of `Output::Commit`.
+    /// Reply to `Output::Commit`.
     Committed(Committed),
-    /// What a checkpoint holds: the answer to `Output::Load`.
+    /// Reply to `Output::Load`: the content of a checkpoint.
     Loaded(u64, Result<Box<Loaded>, Failed>),
-    /// The process of a coordinator says something.
+    /// The process of a coordinator sent a frame.
     Coordinator(u64, Frame),
-    /// The process of a coordinator is gone, or could not be started.
+    /// The process of a coordinator has ended, or could not be started.
     CoordinatorGone(u64),
-    /// The user asked this daemon to leave (SIGTERM, SIGINT).
+    /// The user requests that this daemon leaves (SIGTERM, SIGINT).
     Stop,
 }
 
-/// How to start the process of a task.
+/// The data from which the shell starts the process of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchSpec {
     /// The task.
     pub tid: Tid,
-    /// What the process proves itself with, in its environment.
+    /// The token in the environment with which the process enrols.
     pub token: u64,
-    /// Absolute path, as found by `FindProgram`.
+    /// Absolute path, from `FindProgram`.
     pub program: String,
     /// Arguments after the name.
     pub args: Vec<String>,
-    /// Set in addition.
+    /// Variables in addition to the daemon's environment.
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub dir: Option<String>,
-    /// For a master run from a console: its standard input is open; `Some` if it has a terminal.
+    /// For a master run from a console, whose standard input is open: the size of its terminal, if
+    /// it has one. `None`: no console.
     pub console: Option<Option<WindowSize>>,
 }
 
-/// What a daemon wants done.
+/// An order of a daemon to its shell.
 #[derive(Debug)]
 pub enum Output {
-    /// Make a link to that host if there is none; `LinkUp` or `LinkDown` follows.
+    /// Make a link to a host at an address, if there is none. `LinkUp` or `LinkDown` follows.
     Connect(HostId, String),
     /// Close the link to that host.
     Disconnect(HostId),
-    /// Send over the link to a host; dropped if there is none.
+    /// Send on the link to a host. Without a link the frame is dropped.
     Peer(HostId, Frame),
-    /// This host has arrived: there are links to the others. Said once, if [`DaemonConfig::link_time`]
-    /// is set.
+    /// This host has links to all other hosts. Sent once, if [`DaemonConfig::link_time`] is set.
     ///
     /// [`DaemonConfig::link_time`]: crate::DaemonConfig::link_time
     Linked,
-    /// To these there is none after that time.
+    /// After [`DaemonConfig::link_time`](crate::DaemonConfig::link_time), there is no link to these
+    /// hosts.
     NotLinked(Vec<HostId>),
-    /// This host is told to others at that address from now on.
+    /// From now on this host is known to the others at that address.
     Address(String),
-    /// Send to a joiner; after a `Refused` its connection is closed.
+    /// Send to a joining daemon. After a `Refused`, close the connection.
     Joiner(ConnId, Frame),
-    /// The connection is a task's data socket from now on; the Welcome goes first, with the
+    /// The connection is the data socket of a task from now on. Send the Welcome first, with the
     /// descriptor of the interrupt socket.
     Welcome {
         /// The connection.
         conn: ConnId,
         /// The task.
         tid: Tid,
-        /// The Welcome.
+        /// The frame with the Welcome.
         frame: Frame,
-        /// For a master: a descriptor goes along by which the process that its library forks is heard
-        /// as the coordinator of that number; if it forks none, `CoordinatorGone` follows.
+        /// For a master: send a second descriptor, through which the process that the library forks
+        /// is connected as the coordinator of that number. If the library forks none,
+        /// `CoordinatorGone` follows.
         coordinator: Option<u64>,
     },
-    /// The enrolment failed, or a console broke the protocol: send the frame, close.
+    /// The enrolment failed, or a console broke the protocol: send the frame, then close the
+    /// connection.
     Reject(ConnId, Frame),
-    /// Send over a task's data socket; dropped if there is none.
+    /// Send on a task's data socket. Without one the frame is dropped.
     Task(Tid, Frame),
     /// A task broke the protocol: close its data socket; `TaskGone` follows.
     CloseTask(Tid),
-    /// Send to a console; dropped if it is gone.
+    /// Send to a console. Without the connection the frame is dropped.
     Console(ConnId, Frame),
-    /// Look a program up in the program path; `ProgramFound` with that number follows.
+    /// Find a program in the program path. `ProgramFound` with that number follows.
     FindProgram {
-        /// Names the answer.
+        /// Number of the reply.
         question: u64,
-        /// What the user wrote.
+        /// The name or path that the user gave.
         program: String,
-        /// The working directory to resolve a relative path in.
+        /// The working directory for a relative path.
         dir: Option<String>,
     },
     /// Start a process; `Launched` or `LaunchFailed` follows.
     Launch(Box<LaunchSpec>),
-    /// Watch the process of a task that was not launched here (enrolled from a shell).
+    /// Watch the process of a task that the shell did not launch (enrolled from a shell).
     Adopt(Tid, u32),
-    /// Send a signal to a task's process (group).
+    /// Send a signal to the process of a task, or to its process group.
     Signal(Tid, i32),
     /// Bytes for the standard input of a task; empty: end of file.
     StandardInput(Tid, Vec<u8>),
-    /// The size of a task's terminal changed.
+    /// The size of a task's terminal has changed.
     Resize(Tid, WindowSize),
-    /// The standard input of this task is fed by that console: while the task does not read it, do
-    /// not read the console. Ends with either of the two.
+    /// The standard input of this task comes from that console. While the task does not read it, do
+    /// not read the console. Ends when either of the two ends.
     Attach(ConnId, Tid),
-    /// Open a connection to that address, which is known there by the ticket, for the image of a
-    /// task. With pre-copy, have the task write most of it while it runs: `Copied` follows, or
-    /// `Frozen` with the reason why not.
+    /// Open a connection to that address for the image of a task; the ticket admits it there. With
+    /// pre-copy, have the task write its memory while it runs: `Copied` follows, or `Frozen` with
+    /// the reason why not.
     Copy {
         /// The task.
         tid: Tid,
         /// `address:port` of the target's daemon.
         addr: String,
-        /// What the target's daemon knows the connection by.
+        /// Number that admits the connection at the target.
         ticket: u64,
-        /// How.
+        /// Options of the move.
         way: MoveWay,
-        /// Where files are at the target, if elsewhere.
+        /// The working folders of source and target, if they differ.
         folders: Option<Folders>,
     },
-    /// Open a way into the store for the image of a task; when it is whole there, `Stored` follows.
+    /// Open a pipe into the store for the image of a task. `Stored` follows when the image is whole
+    /// there.
     Store {
         /// The task.
         tid: Tid,
         /// Its application.
         app: Tid,
-        /// Of that.
+        /// Generation of the application.
         generation: u32,
-        /// Of the cut.
+        /// Epoch of the cut.
         epoch: u32,
-        /// Who writes it.
+        /// The writer of the image.
         by: SavedBy,
-        /// If hosts have stores of their own, the name of that which gets a copy, if any does; what it
-        /// does not have is no base.
+        /// If hosts have stores of their own: the name of the host with the second copy, if any. A
+        /// part that this host lacks is no base.
         second: Option<String>,
-        /// It is stored in full, whatever is there.
+        /// Store the whole image, not an increment.
         full: bool,
-        /// Its file is compressed.
+        /// Compress the file.
         compress: bool,
     },
-    /// Open a way into the store for the image of a task that is to be suspended alone; when it is whole
-    /// there, `Suspended` with that number follows.
+    /// Open a pipe into the store for the image of a task that is suspended alone. `Suspended` with
+    /// that number follows when the image is whole there.
     Suspend {
         /// The task.
         tid: Tid,
         /// Its application.
         app: Tid,
-        /// What its image is called.
+        /// Name of the image in the store.
         name: String,
-        /// Names the answer.
+        /// Number of the reply.
         number: u64,
     },
-    /// Send the image of a task that is suspended to that address, under that ticket; `PartSent` follows.
+    /// Send the image of a suspended task to that address. `PartSent` follows.
     SendSuspended {
-        /// What the other host, perhaps this one, knows the connection by.
+        /// Number that admits the connection at the other host, which may be this one.
         ticket: u64,
-        /// `address:port` of its daemon.
+        /// `address:port` of the other host's daemon.
         addr: String,
         /// The application.
         app: Tid,
         /// The image.
         image: Part,
     },
-    /// The image of that name is of no use any more: of a task that is suspended no more.
+    /// Remove the image of that name: its task is no longer suspended.
     DropSuspended {
         /// The application.
         app: Tid,
-        /// What it is called.
+        /// Name of the image in the store.
         name: String,
     },
-    /// The application of that task goes on: store what the copy of it writes.
+    /// The application of that task resumes: store the image that its copy writes.
     StoreCopy(Tid),
-    /// Commit a checkpoint, all of whose parts are in the store; `Committed` follows.
+    /// Commit a checkpoint. All its parts are in the store. `Committed` follows.
     Commit(Box<Checkpoint>),
-    /// What is in the store of that checkpoint is of no use.
+    /// Remove the parts of a checkpoint from the store: it will not be committed.
     Drop {
         /// The application.
         app: Tid,
-        /// Of that.
+        /// Generation of the application.
         generation: u32,
-        /// Of the cut.
+        /// Epoch of the cut.
         epoch: u32,
     },
-    /// Read what a checkpoint in the store holds: that one, or the last that is whole; `Loaded` with
-    /// that number follows.
+    /// Read the content of a checkpoint in the store: the one in `from`, or the last whole one.
+    /// `Loaded` with that number follows.
     Load {
-        /// Names the answer.
+        /// Number of the reply.
         question: u64,
         /// The application.
         app: Tid,
-        /// Generation and epoch.
+        /// The checkpoint; `None`: the last whole one.
         from: Option<CheckpointId>,
-        /// To find the last that is whole all of it is read, not only looked at.
+        /// Read and verify all data of a checkpoint to find the last whole one, not only lengths.
         verify: bool,
     },
-    /// Bring a task back from its image in the store, and let it stand; `Arrived` follows.
+    /// Restore a task from its image in the store, frozen. `Arrived` follows.
     Restore {
         /// The task.
         tid: Tid,
         /// Its application.
         app: Tid,
-        /// From which checkpoint of it: generation and epoch.
+        /// The checkpoint.
         from: CheckpointId,
         /// The image.
         image: Part,
-        /// Files that it writes are used as they are, and not rolled back.
+        /// Use files that the task writes as they are, and do not roll them back.
         keep_files: bool,
-        /// Where files are here, if elsewhere than where it was saved.
+        /// The former and the present working folder of the task, if they differ.
         folders: Option<Folders>,
     },
-    /// Who connects with this ticket brings the file of a part of a checkpoint: write it into the store;
-    /// `CopyTaken` follows.
+    /// Expect a connection with this ticket that brings the file of a part: write the file into the
+    /// store. `CopyTaken` follows.
     ExpectCopy {
-        /// What the connection is known by.
+        /// Number that admits the connection.
         ticket: u64,
-        /// The task whose image it is.
+        /// The task with that image.
         tid: Tid,
         /// Its application.
         app: Tid,
-        /// Of which checkpoint of it: generation and epoch.
+        /// The checkpoint.
         from: CheckpointId,
-        /// The part.
+        /// The part to receive.
         part: Part,
     },
-    /// What that ticket was to bring is of no use any more: remove what came of it.
+    /// Discard the part of that ticket, also if it was received already.
     CancelPart(u64),
-    /// Send a part that is in the store to that address, under that ticket; `PartSent` follows.
+    /// Send a part in the store to that address. `PartSent` follows.
     SendPart {
-        /// What the other host knows the connection by.
+        /// Number that admits the connection at the other host.
         ticket: u64,
-        /// `address:port` of its daemon.
+        /// `address:port` of the other host's daemon.
         addr: String,
         /// The application.
         app: Tid,
-        /// Of which checkpoint of it: generation and epoch.
+        /// The checkpoint.
         from: CheckpointId,
-        /// The part.
+        /// The part to send.
         part: Part,
-        /// The bytes of its file; else what it holds, verified.
+        /// `true`: the bytes of its file; `false`: its content, verified.
         file: bool,
     },
-    /// Look which checkpoints of an application are in the store; `Stocked` with that number follows.
+    /// List the checkpoints of an application in the store. `Stocked` with that number follows.
     Stock {
-        /// Names the answer.
+        /// Number of the reply.
         question: u64,
         /// The application.
         app: Tid,
-        /// Only this one: generation and epoch.
+        /// Only this checkpoint.
         from: Option<CheckpointId>,
-        /// All of it is read, not only looked at.
+        /// Read and verify all data, not only lengths.
         verify: bool,
     },
     /// Remove all checkpoints of an application from the store.
     ForgetStored(Tid),
-    /// Have that task, which does not stop wherever it is, come to where it does and stand there; `Held`
-    /// follows. `Freeze` or `CancelCopy` is the end of it.
+    /// Have a portable task, or a task with callbacks, run to a place where it can be saved and
+    /// stop there. `Held` follows. `Freeze` or `CancelCopy` ends the wait.
     Hold(Tid),
-    /// Have that task stop and write the rest; `Frozen` follows.
+    /// Freeze that task and have it write the rest of its image. `Frozen` follows.
     Freeze(Tid, MoveWay),
-    /// What `Copy` has begun, or what a copy of the task writes, is of no use any more; it runs on.
+    /// Discard the pre-copy of a task, or the image that its copy writes. The task runs on.
     CancelCopy(Tid),
-    /// A frozen task goes on, here.
+    /// Let a frozen task of this host run.
     Resume {
         /// The task.
         tid: Tid,
-        /// Of its application.
+        /// Generation of its application.
         generation: u32,
-        /// A copy of it writes its image still; else that is of no use.
+        /// Whether a copy of the task still writes its image; `false`: discard the image.
         writes: bool,
     },
-    /// Who connects with this ticket brings the image of that task: bring it back, and let it stand;
-    /// `Arrived` follows.
+    /// Expect a connection with this ticket that brings the image of that task: restore the task,
+    /// frozen. `Arrived` follows.
     Expect {
         /// The task.
         tid: Tid,
-        /// What the connection is known by.
+        /// Number that admits the connection.
         ticket: u64,
-        /// Files that it writes are rolled back to what they were.
+        /// Roll files that the task writes back to their content at the save.
         roll_back: bool,
-        /// Where files are here, if elsewhere than where it was saved, and its image does not say so.
+        /// The former and the present working folder of the task, if they differ and the image does
+        /// not say so.
         folders: Option<Folders>,
     },
-    /// A task that arrived goes on: it is this host's.
+    /// Let a restored task run: this host is its owner.
     Begin {
         /// The task.
         tid: Tid,
         /// Its incarnation here.
         incarnation: u32,
-        /// Of its application.
+        /// Generation of its application.
         generation: u32,
-        /// Whether what it writes goes on as it is, and not line by line: a master with a console.
+        /// Whether its output is passed on unchanged, and not in whole lines: a master with a
+        /// console.
         raw: bool,
     },
-    /// The process of a task that is another host's, or never becomes this one's: deliver what it
-    /// has written, end it, and say nothing of its end.
+    /// The process of a task belongs to another host's task, or will never become a task: deliver
+    /// its output, end it, and report no end.
     Discard(Tid),
-    /// Start the process of a coordinator, which is heard under that number.
+    /// Start the process of a coordinator, with that number.
     StartCoordinator {
-        /// Never given before.
+        /// A number that is never reused.
         number: u64,
-        /// Whose.
+        /// The application.
         app: Tid,
     },
-    /// Send to the process of a coordinator; dropped if it is gone.
+    /// Send to the process of a coordinator. Without the process the frame is dropped.
     Coordinator(u64, Frame),
-    /// Close the socket of a coordinator, end its process, and say nothing of it.
+    /// Close the socket of a coordinator, end its process, and report no end.
     EndCoordinator(u64),
-    /// Stop reading the output of a task, so that it waits when its pipe is full.
+    /// Stop reading the output of a task, so that the task waits when its pipe is full.
     PauseOutput(Tid),
-    /// Read it again.
+    /// Read the output of a task again.
     ResumeOutput(Tid),
     /// Output of a task that has no console: write it to the log.
     LogOutput(Tid, u8, Vec<u8>),
-    /// Look up what the living tasks here use.
+    /// Measure the usage of the tasks on this host. `Usage` with that number follows.
     MeasureUsage(u64),
-    /// The lease ends then: arm the timer that kills this daemon. `None`: this host is alone and needs
-    /// no lease: disarm it.
+    /// The end of the lease: arm the timer that kills this daemon then. `None`: this host is the
+    /// only one and needs no lease: disarm the timer.
     Lease(Option<Time>),
-    /// Tell the user.
+    /// Print a message for the user.
     Note(String),
-    /// Write out what waits for consoles, end all tasks, close everything, exit. `Ok` for an orderly end.
+    /// Flush the queues to the consoles, end all tasks, close everything, exit. `Ok`: an orderly
+    /// end.
     End(Result<String, String>),
 }
 
-/// An image that a task has written.
+/// An image written by a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Of all of it.
+    /// Length of the whole image. Bytes.
     pub bytes: u64,
-    /// How long it took since all threads of the task stood.
+    /// Time since all threads were frozen.
     pub time: Duration,
-    /// Chunks that it had sent and that were not acknowledged.
+    /// Number of sent chunks that the task had no acknowledgement for.
     pub unacknowledged: u32,
 }
 
-/// Outputs, in the order in which they are to be carried out.
+/// Outputs, in the order in which the shell carries them out.
 pub type Outbox = VecDeque<Output>;

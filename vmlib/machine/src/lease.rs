@@ -1,21 +1,22 @@
-//! Leases: a host's own, and those that the leader gives.
+//! Leases: the lease of this host, and the leases that the leader grants.
 //!
-//! Every beat a host sends `Alive(n)` and notes when. A `Grant(n)` means that a majority knew the
-//! granting host as its leader *after* that beat was sent, so the lease runs from the moment of
-//! sending, on the clock of the host itself ([`OwnLease`]).
+//! A host sends `Alive(n)` with every beat and notes the time. `Grant(n)` means that a majority
+//! confirmed the granting host as its leader *after* that beat was sent. So the lease runs from the
+//! moment of sending, on the host's own clock ([`OwnLease`]).
 //!
-//! The leader ([`GivenLeases`]) grants what it received before it began to ask the voters, and it
-//! declares a host dead when lease and margin have passed since the later of its own election and
-//! the host's last beat. Why a host that is declared dead has no lease any more: the last leader
-//! that granted it one was confirmed by a majority after that beat, so the present leader was
-//! elected later than that beat was sent, and if it is the same leader, it received the beat later
-//! than it was sent. Either way it has waited for longer than the lease. What must not happen is a
-//! grant *after* the decision; so a host that was condemned is granted nothing any more.
+//! The leader ([`GivenLeases`]) grants the beats that it received before it began to ask the
+//! voters. It declares a host dead when lease and margin have passed since the later of its own
+//! election and the host's last beat. Then the host has no lease any more, for this reason: the
+//! last leader that granted it a lease was confirmed by a majority after the beat. If that leader
+//! is another one, the present leader was elected after the beat was sent. If it is the present
+//! leader, it received the beat after it was sent. In both cases the present leader has waited for
+//! longer than the lease. A grant *after* the decision would break this, so a condemned host is
+//! granted nothing.
 //!
-//! The only host of a machine needs no lease: it votes alone, so nobody else can declare it dead,
-//! however long it stands still ([`OwnLease::open`]). It has one again from the moment when another
-//! host is in the log, before that one is told ([`OwnLease::close`]): the majority that renews it
-//! then is the host itself, so that lease runs from there.
+//! The only host of a machine needs no lease: it votes alone, so no other host can declare it dead,
+//! however long its daemon is stopped ([`OwnLease::open`]). It needs a lease again from the moment
+//! when another host is in the log, before the other host learns of that ([`OwnLease::close`]). At
+//! that moment the host itself is the majority that renews the lease, so the lease runs from then.
 //!
 //! No clocks are compared. Only their rates are assumed to differ by less than margin / lease.
 
@@ -26,36 +27,36 @@ use std::{
 };
 use vm_wire::{HostId, limits};
 
-/// Beats that can still bring a lease: those of one lease's length.
+/// Most beats that can still bring a lease: those sent within the length of one lease.
 const SENT_MAX: usize = (limits::LEASE.as_millis() / limits::BEAT.as_millis()) as usize + 1;
 
-/// How long a host may act.
+/// The time until which a host may act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// No lease was granted yet.
+    /// No lease was granted yet: the host may not act.
     Awaited,
-    /// Until then.
+    /// The end of the lease.
     At(Time),
-    /// For ever: the host is alone.
+    /// No end: the host is the only one.
     Open,
 }
 
-/// This host's lease.
+/// The lease of this host.
 #[derive(Debug)]
 pub struct OwnLease {
-    /// When the host began to ask.
+    /// The time at which the host first requested a lease.
     began: Time,
-    /// The last beat, and when each recent one was sent.
+    /// The number of the last beat, and the times at which the recent beats were sent.
     number: u64,
     sent: VecDeque<(u64, Time)>,
     end: End,
-    /// When the last grant came, or the asking began.
+    /// The time of the last grant, or of the first request.
     answered: Time,
     next_beat: Time,
 }
 
 impl OwnLease {
-    /// No lease yet; the first beat is due.
+    /// No lease yet; the first beat is due at once.
     pub fn new(now: Time) -> Self {
         OwnLease {
             began: now,
@@ -67,17 +68,17 @@ impl OwnLease {
         }
     }
 
-    /// When the next beat is due.
+    /// The time at which the next beat is due.
     pub fn next_beat(&self) -> Time {
         self.next_beat
     }
 
-    /// The next beat is due now.
+    /// Makes the next beat due at once.
     pub fn hurry(&mut self, now: Time) {
         self.next_beat = self.next_beat.min(now);
     }
 
-    /// A beat is sent now: its number.
+    /// A beat is sent now. Returns its number.
     pub fn beat(&mut self, now: Time) -> u64 {
         self.number += 1;
         self.next_beat = now + limits::BEAT;
@@ -88,7 +89,7 @@ impl OwnLease {
         self.number
     }
 
-    /// Beat `number` was granted; the lease's new end if that is later than before.
+    /// Beat `number` was granted. Returns the new end of the lease if it is later than before.
     pub fn granted(&mut self, now: Time, number: u64) -> Option<Time> {
         let sent = self.sent.iter().find(|(n, _)| *n == number)?.1;
         self.sent.retain(|(n, _)| *n > number);
@@ -102,12 +103,13 @@ impl OwnLease {
         Some(until)
     }
 
-    /// The host is alone, and may act for ever. Whether that is new.
+    /// The host is the only one, and needs no lease. Returns whether that is new.
     pub fn open(&mut self) -> bool {
         std::mem::replace(&mut self.end, End::Open) != End::Open
     }
 
-    /// The host is not alone: if it was, its lease, which it gives itself, ends then.
+    /// The host is no longer the only one. If it was, returns the end of the lease that it gives
+    /// itself.
     pub fn close(&mut self, now: Time) -> Option<Time> {
         if self.end != End::Open {
             return None;
@@ -118,13 +120,13 @@ impl OwnLease {
         Some(until)
     }
 
-    /// Whether the host may act, or might until lately.
+    /// Whether the host has or had a lease.
     pub fn has_begun(&self) -> bool {
         self.end != End::Awaited
     }
 
-    /// Whether the end is so near that the tasks must be ended; without a first lease, whether
-    /// that was waited for long enough.
+    /// Whether the end is so near that the tasks must be ended. Without a first lease: whether the
+    /// host has waited for one for the length of a lease.
     pub fn is_lost(&self, now: Time) -> bool {
         let until = match self.end {
             End::Awaited => self.began + limits::LEASE,
@@ -134,34 +136,34 @@ impl OwnLease {
         now + limits::LEASE_SOFT >= until
     }
 
-    /// Whether nobody has granted anything for some beats.
+    /// Whether no grant came for [`limits::SILENT`].
     pub fn is_in_doubt(&self, now: Time) -> bool {
         !self.has_begun() || now.since(self.answered) >= limits::SILENT
     }
 }
 
-/// What the leader knows of one host.
+/// The leader's state about one host.
 #[derive(Debug)]
 struct Beats {
-    /// When the last beat came, or the host joined.
+    /// The time of the last beat, or of the host's join.
     last: Time,
-    /// Whether there was a beat at all.
+    /// Whether a beat came at all.
     any: bool,
-    /// The last entry that the host said to have applied.
+    /// The last entry that the host reported as applied.
     applied: u64,
-    /// The latest beat that no round has taken up, and the one in the round under way.
+    /// The latest beat that is in no round yet, and the beat in the current round.
     waiting: Option<u64>,
     asked: Option<u64>,
-    /// Since when the host is to be declared dead.
+    /// Whether the host is to be declared dead: it is granted nothing any more.
     condemned: bool,
 }
 
-/// The leases that this host gives while it leads.
+/// The leases that this host grants while it is the leader.
 #[derive(Debug)]
 pub struct GivenLeases {
-    /// Silence is counted from here at the earliest: the election.
+    /// Silence of a host counts from here at the earliest: the time of the election.
     since: Time,
-    /// Nobody is declared dead before.
+    /// No host is declared dead before this time.
     patient_until: Time,
     hosts: BTreeMap<HostId, Beats>,
     round: u64,
@@ -170,7 +172,8 @@ pub struct GivenLeases {
 }
 
 impl GivenLeases {
-    /// This host was elected now, for that term. No round has the number of one of another term.
+    /// This host was elected now, for `term`. The numbers of rounds differ from those of other
+    /// terms.
     pub fn elected(now: Time, term: u64) -> Self {
         GivenLeases {
             since: now,
@@ -194,17 +197,17 @@ impl GivenLeases {
         })
     }
 
-    /// A host is new: its silence counts from now.
+    /// A host has joined: its silence counts from now.
     pub fn joined(&mut self, now: Time, host: HostId) {
         self.beats(host).last = now;
     }
 
-    /// A host is no more.
+    /// A host has left or was declared dead.
     pub fn forget(&mut self, host: HostId) {
         self.hosts.remove(&host);
     }
 
-    /// A beat came.
+    /// A beat of a host came.
     pub fn alive(&mut self, now: Time, host: HostId, number: u64, applied: u64) {
         let beats = self.beats(host);
         beats.last = now;
@@ -215,8 +218,9 @@ impl GivenLeases {
         }
     }
 
-    /// This host's loop stood still for `gap`: what was sent to it meanwhile still lies in its
-    /// sockets, so that time does not count as silence, and a beat is left to read them.
+    /// The loop of this daemon did not run for `gap`. Beats that came meanwhile are still unread in
+    /// its sockets, so that time does not count as silence, and one more beat period is granted to
+    /// read them.
     pub fn stalled(&mut self, now: Time, gap: Duration) {
         self.since = self.since + gap;
         for beats in self.hosts.values_mut() {
@@ -225,13 +229,14 @@ impl GivenLeases {
         self.patient_until = now + limits::BEAT;
     }
 
-    /// When a round is to begin: some host waits and none is under way.
+    /// The time at which a round is to begin: some host waits for a grant and no round is under
+    /// way.
     pub fn round_due(&self) -> Option<Time> {
         let waits = self.hosts.values().any(|beats| beats.waiting.is_some());
         (waits && !self.under_way).then_some(self.next_round)
     }
 
-    /// Begins a round for all that wait: its number.
+    /// Begins a round for all waiting hosts. Returns its number.
     pub fn begin_round(&mut self, now: Time) -> u64 {
         self.round += 1;
         self.under_way = true;
@@ -242,7 +247,8 @@ impl GivenLeases {
         self.round
     }
 
-    /// A majority confirmed a round: who is granted which beat.
+    /// A majority confirmed a round. Returns the hosts to grant a lease, each with the number of
+    /// its beat.
     pub fn confirmed(&mut self, round: u64) -> Vec<(HostId, u64)> {
         if round != self.round || !self.under_way {
             return Vec::new();
@@ -265,23 +271,23 @@ impl GivenLeases {
         self.silence(now, host) < limits::LEASE
     }
 
-    /// Whether the host has sent beats to this leader, and lately.
+    /// Whether a beat of the host came to this leader within [`limits::SILENT`].
     pub fn answers(&self, now: Time, host: HostId) -> bool {
         let any = self.hosts.get(&host).is_some_and(|beats| beats.any);
         any && self.silence(now, host) < limits::SILENT
     }
 
-    /// Whether a beat of the host came after that time.
+    /// Whether a beat of the host came after `time`.
     pub fn heard_after(&self, time: Time, host: HostId) -> bool {
         self.hosts.get(&host).is_some_and(|beats| beats.last > time)
     }
 
-    /// The last entry that the host said to have applied.
+    /// The last entry that the host reported as applied.
     pub fn applied(&self, host: HostId) -> u64 {
         self.hosts.get(&host).map_or(0, |beats| beats.applied)
     }
 
-    /// Whether the host's lease must have ended. From then on it is granted nothing.
+    /// Whether the host's lease must have ended. If so, the host is granted nothing from then on.
     pub fn condemn(&mut self, now: Time, host: HostId) -> bool {
         let overdue = self.silence(now, host) >= limits::LEASE + limits::LEASE_MARGIN;
         let dead = overdue && now >= self.patient_until;
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_runs_from_when_the_beat_was_sent() {
+    fn a_lease_runs_from_the_sending_of_the_beat() {
         let mut lease = OwnLease::new(at(0));
         let first = lease.beat(at(0));
         let second = lease.beat(at(100));
@@ -310,7 +316,7 @@ mod tests {
             lease.granted(at(300), second),
             Some(at(100) + limits::LEASE)
         );
-        // Older, unknown and repeated grants shorten nothing.
+        // Older, unknown and repeated grants do not shorten the lease.
         assert_eq!(lease.granted(at(310), first), None);
         assert_eq!(lease.granted(at(310), second), None);
         assert_eq!(lease.granted(at(310), 77), None);
@@ -319,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_alone_has_no_end_and_an_end_again_from_when_it_is_not() {
+    fn the_only_host_has_a_lease_without_end_until_another_host_is_in_the_log() {
         let mut lease = OwnLease::new(at(0));
         let first = lease.beat(at(0));
         assert!(lease.open() && !lease.open(), "new once");
@@ -334,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_grants_only_what_came_before_it_began() {
+    fn a_round_grants_only_beats_from_before_its_begin() {
         let mut given = GivenLeases::elected(at(0), 2);
         given.alive(at(10), H, 1, 0);
         assert_eq!(given.round_due(), Some(at(0)));
@@ -377,7 +383,7 @@ mod tests {
     fn a_standstill_of_the_leader_does_not_count_as_silence() {
         let mut given = GivenLeases::elected(at(0), 2);
         given.alive(at(1000), H, 1, 0);
-        // Nothing is read from 1.1 s to 4.1 s.
+        // This daemon reads nothing from 1.1 s to 4.1 s.
         given.stalled(at(4100), Duration::from_secs(3));
         assert!(!given.condemn(at(4100), H));
         assert!(!given.condemn(at(6999), H));

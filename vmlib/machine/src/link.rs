@@ -1,26 +1,27 @@
-//! Which of two connections between two hosts is their link.
+//! The choice between two connections between two hosts: which one is their link.
 //!
-//! A daemon connects to another one when it has something to say. Both may do so at once, and one
-//! end may see a connection break long before the other does. So between two hosts there can be
-//! two connections for a while: one that this host made (ours) and one that the other made
-//! (theirs). The rules:
+//! A daemon connects to another one when it has a frame to send. Both may do so at once, and one
+//! end may notice a broken connection long before the other. So two hosts can have two connections
+//! for a while: one made by this host ("ours") and one made by the other host ("theirs"). The
+//! rules:
 //!
-//! - A host never keeps two of its own making: it connects only when it has none, so a second one
-//!   *of theirs* means that they saw the first one break, and replaces it.
-//! - Of one of each kind, the one that the host of the lower number made stays. The host that made
-//!   the other one closes it, as soon as it sees both up. Nobody else closes it: if the
-//!   lower host's connection is in truth broken and only the lower host has not noticed, the
-//!   higher host does not see it up, and its own stays.
-//! - What a host sends goes into the connection that came up last among those that it has.
+//! - A host never has two connections of its own making: it connects only when it has none. So a
+//!   second connection *of theirs* means that the other host saw its first one break, and the
+//!   second one replaces the first.
+//! - If there is one connection of each kind, the connection made by the host with the lower number
+//!   stays. The host that made the other connection closes it, as soon as it sees both up. Only
+//!   that host closes it. If the lower host's connection is in truth broken and only the lower host
+//!   has not noticed, the higher host does not see it up, and keeps its own.
+//! - A host sends on the connection that came up last among those that it has.
 //!
-//! Whatever was under way in the connection that is given up is lost, so each change of the
-//! connection in use is a new link: [`Change::Up`] is said again.
+//! Frames under way on a connection that is closed are lost. So each change of the connection in
+//! use is a new link: [`Change::Up`] is reported again.
 
 use crate::ConnId;
 use std::collections::BTreeMap;
 use vm_wire::HostId;
 
-/// Who made a connection.
+/// The host that made a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
     /// This host.
@@ -29,23 +30,23 @@ pub enum Maker {
     Them,
 }
 
-/// What the shell has to tell the daemon.
+/// A change that the shell reports to the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// There is a link, and it is a new one.
+    /// There is a new link.
     Up,
-    /// There is no link any more, or it could not be made.
+    /// The link is gone, or could not be made.
     Down,
 }
 
 /// The connections to one host.
 #[derive(Debug, Default)]
 struct Pair {
-    /// A connection of ours that is not up yet.
+    /// A connection of this host that is not up yet.
     attempt: Option<ConnId>,
     ours: Option<ConnId>,
     theirs: Option<ConnId>,
-    /// The one that is written to: `ours` or `theirs`.
+    /// The connection for sending: `ours` or `theirs`.
     used: Option<ConnId>,
 }
 
@@ -62,17 +63,17 @@ pub struct Links {
     pairs: BTreeMap<HostId, Pair>,
 }
 
-/// What a connection that came up means.
+/// The consequences of a connection that came up.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Verdict {
     /// Connections to close.
     pub close: Vec<ConnId>,
-    /// What to tell the daemon, if anything changed for it.
+    /// The change to report to the daemon, if any.
     pub change: Option<Change>,
 }
 
 impl Links {
-    /// No connections yet of host `me`.
+    /// The table of host `me`, without connections.
     pub fn new(me: HostId) -> Self {
         Links {
             me,
@@ -80,26 +81,26 @@ impl Links {
         }
     }
 
-    /// Whether a connection to `host` has to be made for a link to it: none is up or under way.
+    /// Whether a link to `host` needs a new connection: none is up or being made.
     pub fn is_free(&self, host: HostId) -> bool {
         self.pairs.get(&host).is_none_or(Pair::is_empty)
     }
 
-    /// A connection to `host` is being made. [`Links::is_free`] said so.
+    /// A connection to `host` is being made. [`Links::is_free`] was true before.
     pub fn attempt(&mut self, host: HostId, conn: ConnId) {
         let pair = self.pairs.entry(host).or_default();
         debug_assert!(pair.is_empty());
         pair.attempt = Some(conn);
     }
 
-    /// A connection to `host` is up: both ends have proved themselves and said Hello.
+    /// A connection to `host` is up: both ends have proved the secret and sent Hello.
     pub fn up(&mut self, host: HostId, conn: ConnId, maker: Maker) -> Verdict {
         let pair = self.pairs.entry(host).or_default();
         let mut close = Vec::new();
         let before = pair.used;
         match maker {
             Maker::Us => {
-                // A connection of ours that this host gave up on meanwhile.
+                // A connection of this host whose attempt was given up meanwhile.
                 if pair.attempt != Some(conn) {
                     return Verdict {
                         close: vec![conn],
@@ -113,7 +114,7 @@ impl Links {
         }
         pair.used = Some(conn);
         if self.me > host && pair.theirs.is_some() {
-            // Theirs stays: ours, and the attempt at one, are given up.
+            // Their connection stays. Ours, and the attempt at one, are closed.
             close.extend(pair.ours.take());
             close.extend(pair.attempt.take());
             pair.used = pair.theirs;
@@ -124,7 +125,7 @@ impl Links {
         }
     }
 
-    /// A connection to `host`, up or under way, is gone.
+    /// A connection to `host`, up or being made, is gone. Returns the change to report.
     pub fn gone(&mut self, host: HostId, conn: ConnId) -> Option<Change> {
         let pair = self.pairs.get_mut(&host)?;
         let was_attempt = pair.attempt == Some(conn);
@@ -137,7 +138,7 @@ impl Links {
             pair.used = pair.ours.or(pair.theirs);
             match pair.used {
                 Some(_) => Some(Change::Up),
-                // While an attempt is under way the daemon hears of its outcome, too.
+                // While an attempt is under way, its outcome will be reported, too.
                 None => Some(Change::Down),
             }
         } else {
@@ -149,7 +150,7 @@ impl Links {
         change
     }
 
-    /// The daemon wants no link to `host`: these are to be closed, without a further word.
+    /// The daemon needs no link to `host`. Returns the connections to close; no change is reported.
     pub fn forget(&mut self, host: HostId) -> Vec<ConnId> {
         let Some(pair) = self.pairs.remove(&host) else {
             return Vec::new();
@@ -160,7 +161,7 @@ impl Links {
             .collect()
     }
 
-    /// The connection that frames for `host` are written to.
+    /// The connection for frames to `host`.
     pub fn used(&self, host: HostId) -> Option<ConnId> {
         self.pairs.get(&host)?.used
     }
@@ -199,8 +200,9 @@ mod tests {
     }
 
     #[test]
-    fn of_two_made_at_once_the_lower_hosts_stays_on_both_sides() {
-        // Connection 1 is made by LOW, 2 by HIGH; each end may see them come up in either order.
+    fn of_two_made_at_once_the_lower_hosts_connection_stays_on_both_sides() {
+        // LOW makes connection 1, HIGH makes connection 2. Each end may see them come up in either
+        // order.
         for high_sees_own_first in [false, true] {
             let (mut low, mut high) = (Links::new(LOW), Links::new(HIGH));
             low.attempt(HIGH, ConnId(1));
@@ -235,7 +237,7 @@ mod tests {
         let mut low = Links::new(LOW);
         low.attempt(HIGH, ConnId(1));
         up(&mut low, HIGH, 1, Maker::Us);
-        // The higher host saw 1 break and connects again; 1 ends here by its timeout only.
+        // The higher host saw 1 break and connects again. At this host 1 ends only by its timeout.
         assert_eq!(
             up(&mut low, HIGH, 2, Maker::Them),
             (vec![], Some(Change::Up))

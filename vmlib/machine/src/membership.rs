@@ -1,24 +1,24 @@
-//! Who votes: the rule, as a function of what the leader sees.
+//! The choice of the voters, as a function of the leader's view of the hosts.
 //!
-//! With `n` hosts that are neither dead nor leaving there are one voter (n up to 2), three (up to
-//! 4) or five. Wanted are the leader, then those who vote already and hold a lease, then others
-//! that answer and have caught up, lowest number first. If that is an even number, the last one is
-//! left out: an even number of voters bears no more deaths than one less. Hosts that drain come
-//! after all others: they vote only where there are not enough others, and do not lead where there
-//! is another.
+//! With `n` hosts that are neither dead nor leaving there is one voter (n up to 2), or three (n up
+//! to 4), or five. The leader comes first. Present voters with a lease follow, then other hosts
+//! that reply and have caught up, lowest number first. If the number is even, the last host is left
+//! out: an even number of voters survives no more deaths than the odd number below it. Draining
+//! hosts come last: they vote only if there are not enough other hosts, and lead only if there is
+//! no other host.
 //!
-//! The leader proposes voters when it has heard most of them since it wants them
+//! The leader proposes voters after it has heard most of them since it chose them
 //! (`agreement/lead.rs`).
 //!
-//! The rule looks at the state of things, not at events: whoever leads applies it again whenever
-//! something may have changed, until what is equals what is wanted. A leader never proposes a
-//! configuration without itself. If it leaves, it hands over, to one that answers; if none of those
-//! votes, it makes one a voter first, and only then the number is even.
+//! The rule depends on the present state, not on events. The leader applies it whenever the state
+//! may have changed, until the voters are the chosen ones. A leader never proposes a configuration
+//! without itself. A leader that leaves hands the lead over to a voter that replies. If there is
+//! none, it first makes a host a voter; only then the number of voters is even.
 
 use std::collections::BTreeSet;
 use vm_wire::HostId;
 
-/// How many voters `n` hosts want.
+/// Number of voters among `n` hosts.
 fn voters_of(n: usize) -> usize {
     match n {
         0..=2 => 1,
@@ -27,41 +27,41 @@ fn voters_of(n: usize) -> usize {
     }
 }
 
-/// What the leader sees.
+/// The leader's view of the hosts.
 pub struct View<'a> {
-    /// The leader itself.
+    /// The leader.
     pub me: HostId,
     /// The hosts that are neither dead nor leaving.
     pub staying: &'a BTreeSet<HostId>,
-    /// Those of them that drain.
+    /// The draining hosts among them.
     pub draining: &'a BTreeSet<HostId>,
-    /// Those who vote now.
+    /// The present voters.
     pub voters: &'a BTreeSet<HostId>,
-    /// Those who may hold a lease.
+    /// The hosts that may hold a lease.
     pub live: &'a BTreeSet<HostId>,
-    /// Those who answer and have caught up.
+    /// The hosts that reply and have caught up.
     pub ready: &'a BTreeSet<HostId>,
 }
 
-/// What the leader has to do about it.
+/// The leader's next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing, or nothing yet.
+    /// No step, or none yet.
     Stay,
-    /// Propose these voters.
+    /// Propose these voters to the log.
     Change(BTreeSet<HostId>),
-    /// Hand the lead to this voter.
+    /// Hand the lead over to this voter.
     HandOver(HostId),
 }
 
 impl View<'_> {
-    /// The next step towards the wanted voters.
+    /// The next step towards the chosen voters.
     pub fn step(&self) -> Step {
         let leaves = !self.staying.contains(&self.me);
         let drains = self.draining.contains(&self.me);
         if leaves || drains {
-            // Whoever leaves makes do with a host that drains. One that does not answer may be lost, and
-            // while the lead is on its way nothing can be agreed.
+            // A leader that leaves accepts a draining host as its successor. A host that does not
+            // reply may be lost, and without a leader nothing can be agreed.
             let may_lead = |host: &HostId| {
                 self.ready.contains(host) && (leaves || !self.draining.contains(host))
             };
@@ -87,7 +87,7 @@ impl View<'_> {
         Step::Change(wanted)
     }
 
-    /// The other hosts that could vote, in the order of preference.
+    /// The other possible voters, in the order of preference.
     fn others(&self) -> Vec<HostId> {
         let others = self.staying.iter().filter(|host| **host != self.me);
         let present = |host: &HostId| self.voters.contains(host) && self.is_live(host);
@@ -113,17 +113,17 @@ mod tests {
         numbers.iter().copied().map(HostId).collect()
     }
 
-    /// The step of leader `me` when all `live` hosts answer and have caught up.
+    /// The step of leader `me` if all `live` hosts reply and have caught up.
     fn step(me: u16, staying: &[u16], voters: &[u16], live: &[u16]) -> Step {
         step_while(&[], me, staying, voters, live)
     }
 
-    /// Likewise while some drain.
+    /// The same, with draining hosts.
     fn step_while(drain: &[u16], me: u16, staying: &[u16], voters: &[u16], live: &[u16]) -> Step {
         step_as(drain, me, staying, voters, live, live)
     }
 
-    /// Likewise while only some of them answer.
+    /// The same, if only the `ready` hosts reply.
     fn step_as(
         drain: &[u16],
         me: u16,
@@ -198,11 +198,11 @@ mod tests {
         );
         assert_eq!(step(1, &[2], &[1], &[2]), Step::Change(hosts(&[1, 2])));
         assert_eq!(step(1, &[], &[1], &[]), Step::Stay);
-        // The new leader shrinks.
+        // The new leader proposes fewer voters.
         assert_eq!(step(2, &[2], &[1, 2], &[1, 2]), Step::Change(hosts(&[2])));
     }
     #[test]
-    fn hosts_that_drain_give_their_votes_to_others_where_there_are_enough() {
+    fn draining_hosts_give_their_votes_to_others_if_there_are_enough() {
         let four = [1, 2, 3, 4];
         let three = [1, 2, 3];
         assert_eq!(
@@ -214,23 +214,24 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_drains_hands_over_to_one_that_does_not() {
+    fn a_draining_leader_hands_over_to_a_host_that_does_not_drain() {
         let three = [1, 2, 3];
         let hand_over = Step::HandOver(HostId(3));
         assert_eq!(step_while(&[1, 2], 1, &three, &three, &three), hand_over);
         let second = Step::Change(hosts(&[1, 2]));
         assert_eq!(step_while(&[1], 1, &[1, 2], &[1], &[1, 2]), second);
-        // It then votes alone.
+        // Afterwards it votes alone.
         let shrunk = Step::Change(hosts(&[2]));
         assert_eq!(step_while(&[1], 2, &[1, 2], &[1, 2], &[1, 2]), shrunk);
-        // Nobody else is left that could lead.
+        // No other host can lead.
         assert_eq!(step_while(&[1], 1, &[1], &[1], &[1]), Step::Stay);
         assert_eq!(step_while(&[1, 2], 1, &[1, 2], &[1], &[1, 2]), Step::Stay);
-        // A host that leaves makes do with it.
+        // A leaving host accepts a draining host as its successor.
         let last = Step::HandOver(HostId(2));
         assert_eq!(step_while(&[2], 1, &[2], &[1, 2], &[1, 2]), last);
     }
-    /// A leader has died; its successor drains, and does not know yet that it is lost.
+    /// A leader has died. Its successor drains, and does not know yet that the first leader is
+    /// lost.
     #[test]
     fn the_lead_is_not_handed_to_a_host_that_does_not_answer() {
         let three = [1, 2, 3];
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(step_as(&[2], 2, &three, &three, &three, &[3]), third);
         let none = step_as(&[2], 2, &three, &three, &three, &[]);
         assert_eq!(none, Step::Stay);
-        // Nor by one that leaves.
+        // A leaving leader does not hand over to such a host either.
         assert_eq!(step_as(&[], 2, &[1, 3], &three, &three, &[3]), third);
         let none = step_as(&[], 2, &[1, 3], &three, &three, &[]);
         assert_eq!(none, Step::Stay);

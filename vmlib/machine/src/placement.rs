@@ -1,13 +1,14 @@
-//! Where new tasks go.
+//! Placement: the choice of hosts for tasks.
 //!
-//! Placement reads the agreed state only, so it is deterministic: the same state, the same request
-//! and the same tasks under way give the same places. It may be wrong by the time the tasks are
-//! born (another daemon placed at the same moment); then the log refuses what does not fit, and the
-//! asker is told. Hosts that leave take nothing.
+//! Placement reads only the agreed state and the tasks under way, so it is deterministic. Another
+//! daemon may place tasks at the same moment, so a placement may be wrong when the tasks start.
+//! Then the log refuses the tasks that do not fit, and the requester gets an error. Leaving hosts
+//! take no tasks.
 //!
-//! Tasks spread by load, tasks per core: each goes where it will have the largest share of a core,
-//! the lowest host number first among equals. The indices of the tasks on one host follow each
-//! other, so that neighbours by index are neighbours by place, and a host gets one short order.
+//! Tasks spread by load, the number of tasks per core. Each task goes to the host where it will
+//! have the largest share of a core, the lowest host number first among equals. The indices of the
+//! tasks on one host follow each other: neighbours by index are neighbours by place, and each host
+//! gets one short order.
 
 use crate::{Agreed, Host, HostPhase};
 use std::{
@@ -19,10 +20,10 @@ use vm_wire::{
     task::{FailKind, Failed, Place},
 };
 
-/// The tasks for one host: index of the first and how many, for each stretch without a gap.
+/// The tasks for one host: first index and count of each stretch without a gap.
 pub type Runs = Vec<(u32, u32)>;
 
-/// A host that still has room, ordered by the load that one more task would make.
+/// A host with room, ordered by its load with one more task.
 struct Candidate {
     host: HostId,
     tasks: u64,
@@ -64,8 +65,8 @@ impl PartialEq for Candidate {
 
 impl Eq for Candidate {}
 
-/// Places `count` tasks. `underway` tells how many tasks were ordered from each host and are not
-/// in the agreed state yet.
+/// Places `count` tasks. `underway` gives the number of tasks that were ordered from each host and
+/// are not in the agreed state yet.
 ///
 /// # Errors
 /// [`FailKind::NoSuchHost`] for a name that no living host has, [`FailKind::Limit`] when the hosts
@@ -161,7 +162,7 @@ fn in_turn(
 /// The living host of that name.
 ///
 /// # Errors
-/// [`FailKind::NoSuchHost`], saying which hosts there are.
+/// [`FailKind::NoSuchHost`], with the names of the living hosts.
 pub fn living_host(state: &Agreed, name: &str) -> Result<HostId, Failed> {
     let living = |id: &HostId| state.is_living(*id);
     if let Some(id) = state.host_called(name).filter(living) {
@@ -177,7 +178,7 @@ pub fn living_host(state: &Agreed, name: &str) -> Result<HostId, Failed> {
     Err(Failed::new(FailKind::NoSuchHost, text))
 }
 
-/// Why a host that is not living takes no tasks.
+/// The reason why a host that is not living takes no tasks, for users.
 pub fn takes_no_tasks(state: &Agreed, host: HostId) -> String {
     let found = state.host(host);
     let name = found.map_or_else(|| host.to_string(), |found| found.facts.name.clone());
@@ -190,7 +191,8 @@ pub fn takes_no_tasks(state: &Agreed, host: HostId) -> String {
     }
 }
 
-/// Why a process of host `from` cannot go on on host `to`, if the two are unlike.
+/// The reason why a process of host `from` cannot continue on host `to`; `None`: the hosts are
+/// alike.
 pub fn unlike(state: &Agreed, from: HostId, to: HostId) -> Option<String> {
     let (from, to) = (&state.host(from)?.facts, &state.host(to)?.facts);
     (from.arch != to.arch).then(|| {
@@ -202,12 +204,12 @@ pub fn unlike(state: &Agreed, from: HostId, to: HostId) -> Option<String> {
     })
 }
 
-/// Where a task of `from` goes that is moved without a word on where to: the living host of the
-/// same architecture, with room, none of `except`, that has the smallest load. `coming` tells how
-/// many tasks are on their way to each host and are not in the agreed state yet.
+/// The target of a move of a task of `from` whose requester named none: the living host of the same
+/// architecture, with room, none of `except`, with the smallest load. `coming` gives the number of
+/// tasks that move to each host and are not in the agreed state yet.
 ///
 /// # Errors
-/// [`FailKind::Refused`] when no other host takes tasks, or none like this one;
+/// [`FailKind::Refused`] when no other host takes tasks, or none of the same architecture;
 /// [`FailKind::Limit`] when none of those has room.
 pub fn best_target(
     state: &Agreed,
@@ -241,15 +243,15 @@ pub fn best_target(
     Err(Failed::new(kind, text))
 }
 
-/// The architecture of a task that can be brought back on any host: its program gives its state.
+/// The architecture of a portable task, which can be restored on any host.
 pub const ANY_ARCH: &str = "any";
 
-/// Where the tasks of a checkpoint go, given the names of the hosts that they were on and their
-/// architectures ([`ANY_ARCH`]: whichever): to the host of that name, where their parts may be near, else as new tasks do. The
-/// first one goes to `first`, if that is said.
+/// Places the tasks of a checkpoint, given the names and architectures of their former hosts
+/// ([`ANY_ARCH`] fits every host). A task goes to the host with that name, which may have its part
+/// nearby, else to the host that a new task would get. The first task goes to `first`, if given.
 ///
 /// # Errors
-/// [`FailKind::Limit`] when there is no host of the architecture with room.
+/// [`FailKind::Limit`] when no host of the architecture has room.
 pub fn place_again<'a>(
     state: &Agreed,
     tasks: impl Iterator<Item = (&'a str, &'a str)>,
@@ -302,7 +304,7 @@ pub fn place_again<'a>(
     Ok(hosts)
 }
 
-/// The failure that names a host which is not there, and those that are.
+/// The failure for an unknown host name, with the names of the living hosts.
 pub fn no_such_host(state: &Agreed, name: &str) -> Failed {
     let names: Vec<&str> = state
         .hosts()
@@ -316,10 +318,10 @@ pub fn no_such_host(state: &Agreed, name: &str) -> Failed {
     Failed::new(FailKind::NoSuchHost, text)
 }
 
-/// An error names at most so many hosts.
+/// Most hosts that an error names.
 const NAMES_SHOWN: usize = 16;
 
-/// Runs of places in a list of ascending indices, as runs of these.
+/// Converts runs of places in the ascending list `indices` to runs of these indices.
 pub fn of_these(runs: &Runs, indices: &[u32]) -> Runs {
     let places = runs.iter().flat_map(|(first, count)| *first..first + count);
     let mut found = Runs::new();
@@ -332,7 +334,7 @@ pub fn of_these(runs: &Runs, indices: &[u32]) -> Runs {
     found
 }
 
-/// How many tasks are placed on each host.
+/// Number of tasks placed on each host.
 pub fn tally(placed: &BTreeMap<HostId, Runs>) -> BTreeMap<HostId, u64> {
     let count = |runs: &Runs| runs.iter().map(|(_, count)| u64::from(*count)).sum();
     placed
@@ -360,7 +362,7 @@ mod tests {
         agreed::{Change, Entry, HostFacts},
     };
 
-    /// A machine whose hosts n1, n2.. have these cores and task limits.
+    /// A machine with hosts n1, n2 and so on, of these cores and task limits.
     fn machine(hosts: &[(u32, u32)]) -> Agreed {
         let facts = |number: usize| HostFacts {
             name: format!("n{number}"),

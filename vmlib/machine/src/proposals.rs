@@ -1,11 +1,10 @@
-//! This daemon's changes on their way into the log.
+//! Changes that this daemon proposes, until the log has applied them.
 //!
-//! Changes are gathered: those of one turn go into one entry, and as an entry is under way the
-//! next ones gather behind it. One entry is under way at a time and numbered, and it is proposed
-//! again until it was applied, so that changes are applied in the order in which they were wanted,
-//! each once.
+//! The changes of one turn go into one entry, and changes that come while an entry is under way go
+//! into the next entry. One numbered entry is under way at a time, and is proposed again until it
+//! is applied. So changes are applied in the order in which they were pushed, each once.
 //!
-//! What waits here is bounded by what a daemon can want: each of its tasks has one request under
+//! The number of waiting changes is bounded: each task of the daemon has at most one request under
 //! way and one end.
 
 use crate::Time;
@@ -16,22 +15,22 @@ use vm_wire::{
     encode, limits,
 };
 
-/// See the module.
+/// The changes of one daemon that are not applied yet.
 #[derive(Debug)]
 pub struct Proposals {
     me: HostId,
     number: u64,
-    /// Changes with the bytes that they take.
+    /// Waiting changes, each with its encoded length in bytes.
     waiting: VecDeque<(Change, usize)>,
     under_way: Option<Entry>,
-    /// When the next entry may be made, so that a busy daemon gathers.
+    /// Earliest time of the next entry, so that a busy daemon gathers changes.
     next_entry: Time,
-    /// When the entry under way is to be proposed (again).
+    /// Time at which the entry under way is proposed (again).
     next_try: Time,
 }
 
 impl Proposals {
-    /// For a host that proposed nothing yet.
+    /// The proposals of a host without entries so far.
     pub fn new(me: HostId) -> Self {
         Proposals {
             me,
@@ -43,18 +42,18 @@ impl Proposals {
         }
     }
 
-    /// Wants a change.
+    /// Adds a change to the waiting ones.
     pub fn push(&mut self, change: Change) {
         let bytes = encode(&change).len();
         self.waiting.push_back((change, bytes));
     }
 
-    /// Whether something was not applied yet.
+    /// Whether a change is not applied yet.
     pub fn is_pending(&self) -> bool {
         self.under_way.is_some() || !self.waiting.is_empty()
     }
 
-    /// When [`Proposals::due`] has something.
+    /// The time at which [`Proposals::due`] returns an entry.
     pub fn deadline(&self) -> Option<Time> {
         match &self.under_way {
             Some(_) => Some(self.next_try),
@@ -80,7 +79,7 @@ impl Proposals {
         self.under_way.as_ref()
     }
 
-    /// As many changes as fit into one entry, one at least.
+    /// Takes as many changes as fit into one entry, at least one.
     fn gather(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         let mut room = limits::ENTRY_MAX;
@@ -94,7 +93,7 @@ impl Proposals {
         changes
     }
 
-    /// This daemon's entries up to `number` were applied.
+    /// The entries of this daemon up to `number` are applied.
     pub fn applied(&mut self, number: u64) {
         if self
             .under_way
@@ -105,7 +104,7 @@ impl Proposals {
         }
     }
 
-    /// Who leads has changed: the entry under way may be lost.
+    /// The leader has changed: the entry under way may be lost.
     pub fn try_again(&mut self, now: Time) {
         self.next_try = self.next_try.min(now);
     }

@@ -1,62 +1,63 @@
-//! Where frames between tasks go.
+//! The route of frames between tasks.
 //!
-//! The table holds every living task of the machine: here, or on another host with the incarnation
-//! that it has there. It follows the log ([`Routes::born`], [`Routes::moved`], [`Routes::ended`]),
-//! so two daemons may differ for a moment. What keeps frames from circling, or from being dropped
-//! for a task that lives, is the incarnation in the header:
+//! The table holds every living task of the machine: on this host, or on another host with its
+//! incarnation there. It follows the log ([`Routes::born`], [`Routes::moved`], [`Routes::ended`]),
+//! so two daemons may differ for a moment. The incarnation in the header prevents that frames
+//! circle, and that frames for a living task are dropped:
 //!
-//! - A daemon that takes a frame from its own task writes the incarnation of the route that it
-//!   chose into the header.
-//! - A daemon that takes a frame from a link and does not own the receiver forwards it only along
-//!   a location of a *higher* incarnation than the header's. Otherwise its own log is behind: it
-//!   holds the frame ([`Held`]) until the log has caught up.
-//! - A receiver that is not in the table is *unknown*. The host of its birth numbered it, so only
-//!   that host can say that there is no such task; everybody else forwards there.
+//! - A daemon that takes a frame from its own task writes the incarnation of the chosen route into
+//!   the header.
+//! - A daemon that takes a frame from a link and does not own the receiver forwards it only on a
+//!   route with a *higher* incarnation than the header's. Otherwise its own log is behind: it holds
+//!   the frame ([`Held`]) until the log has caught up.
+//! - A receiver that is not in the table is *unknown*. The host that numbered the receiver is the
+//!   only one that knows whether it exists, so all other hosts forward the frame there.
 //!
-//! Caveats: what is held is bounded in bytes and time; beyond it frames are dropped, and the ends
-//! send again. A frame that was forwarded more than [`HOPS_MAX`] times is dropped.
+//! Caveats: held frames are bounded in bytes and time. Beyond the bounds frames are dropped, and
+//! their senders send again. A frame that was forwarded more than [`HOPS_MAX`] times is dropped.
 
 use crate::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{Frame, Header, HostId, Tid, frame::HOPS_MAX, limits};
 
-/// Where a living task is.
+/// The place of a living task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
-    /// On this host; whether its data socket is there.
+    /// On this host.
     Here {
-        /// Frames can be written to it now.
+        /// Whether the task has a data socket, so that frames can be written to it.
         connected: bool,
     },
     /// On another host.
     There {
-        /// Which.
+        /// The owner.
         host: HostId,
         /// The task's incarnation there.
         incarnation: u32,
     },
 }
 
-/// What to do with a frame.
+/// The next step of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// Write it to the data socket of the receiver.
     Task,
-    /// The receiver is here but has no data socket yet: drop, and have it sent again later.
+    /// The receiver is on this host and has no data socket yet: drop the frame, and have it sent
+    /// again.
     Absent,
-    /// Send it over the link to that host.
+    /// Send it on the link to that host.
     Peer(HostId),
-    /// It should go to that host, but there is no link: drop, and make one.
+    /// There is no link to the host that it should go to: drop it, and make a link.
     NoLink(HostId),
-    /// The receiver is no living task that the log knows here.
+    /// The receiver is no living task by this daemon's log.
     Unknown,
-    /// The log here is behind the sender's: hold it.
+    /// This daemon's log is behind the sender's: hold it.
     Behind,
-    /// It was forwarded too often: drop.
+    /// It was forwarded more than [`HOPS_MAX`] times: drop it.
     Circling,
 }
 
-/// Where every living task is, and which links are up.
+/// The places of all living tasks, and the links that are up.
 #[derive(Debug)]
 pub struct Routes {
     here: HostId,
@@ -65,7 +66,7 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// No tasks, no links.
+    /// The table of host `here`, without tasks and links.
     pub fn new(here: HostId) -> Self {
         Routes {
             here,
@@ -74,12 +75,12 @@ impl Routes {
         }
     }
 
-    /// A task was born at `host`.
+    /// A task started on `host`.
     pub fn born(&mut self, tid: Tid, host: HostId) {
         self.moved(tid, host, 1);
     }
 
-    /// A task is at `host` with that incarnation.
+    /// A task is on `host` with that incarnation.
     pub fn moved(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         let route = match host == self.here {
             true => Route::Here { connected: false },
@@ -93,14 +94,14 @@ impl Routes {
         self.tasks.remove(&tid);
     }
 
-    /// The data socket of a task of this host was made, or is gone.
+    /// The data socket of a task of this host was made (`now`), or is gone.
     pub fn set_connected(&mut self, tid: Tid, now: bool) {
         if let Some(Route::Here { connected }) = self.tasks.get_mut(&tid) {
             *connected = now;
         }
     }
 
-    /// A link was made, or is gone.
+    /// A link was made (`up`), or is gone.
     pub fn set_link(&mut self, host: HostId, up: bool) {
         match up {
             true => self.links.insert(host),
@@ -113,18 +114,19 @@ impl Routes {
         self.links.contains(&host)
     }
 
-    /// The hosts to which there are links, by number.
+    /// The hosts with a link to this one, ordered by number.
     pub fn links(&self) -> impl Iterator<Item = HostId> {
         self.links.iter().copied()
     }
 
-    /// Where that living task is.
+    /// The place of a living task.
     pub fn of(&self, tid: Tid) -> Option<Route> {
         self.tasks.get(&tid).copied()
     }
 
-    /// The way of a frame to the task `header.to`: from a task or daemon of this host, or as it
-    /// came over a link (`from_peer`). Where it is to be forwarded, the header is made ready.
+    /// The next step of a frame for the task `header.to`. The frame comes from a link
+    /// (`from_peer`), or from a task or the daemon of this host. Counts a hop and sets the
+    /// incarnation in a header that is forwarded.
     pub fn way(&self, header: &mut Header, from_peer: bool) -> Way {
         match self.tasks.get(&header.to) {
             Some(Route::Here { connected: true }) => Way::Task,
@@ -139,7 +141,8 @@ impl Routes {
         }
     }
 
-    /// The way to a host, for a frame whose receiver this daemon cannot place better.
+    /// The next step of a frame that is forwarded to `host`, whatever the table says about its
+    /// receiver.
     pub fn onward(&self, header: &mut Header, host: HostId, incarnation: u32) -> Way {
         if header.hops >= HOPS_MAX {
             return Way::Circling;
@@ -153,7 +156,7 @@ impl Routes {
     }
 }
 
-/// Frames that wait until the log here has caught up with their senders'.
+/// Frames that are held until this daemon's log has caught up with their senders' logs.
 #[derive(Debug, Default)]
 pub struct Held {
     frames: VecDeque<(Time, Frame, bool)>,
@@ -161,7 +164,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Holds a frame until `until`; `false` if there is no room and it was dropped.
+    /// Holds a frame until `until`. `false`: there is no room, and the frame was dropped.
     pub fn hold(&mut self, until: Time, frame: Frame, from_peer: bool) -> bool {
         if self.bytes + frame.len() > limits::HELD_BYTES {
             return false;
@@ -171,13 +174,13 @@ impl Held {
         true
     }
 
-    /// Everything that is held, to be routed again: with what `hold` was told.
+    /// Takes all held frames, to route them again, each with the arguments of [`Held::hold`].
     pub fn take(&mut self) -> VecDeque<(Time, Frame, bool)> {
         self.bytes = 0;
         std::mem::take(&mut self.frames)
     }
 
-    /// The frames whose time is over.
+    /// Takes the frames whose time is over.
     pub fn expired(&mut self, now: Time) -> Vec<Frame> {
         let mut expired = Vec::new();
         while let Some((until, _, _)) = self.frames.front()
@@ -195,7 +198,7 @@ impl Held {
         self.frames.is_empty()
     }
 
-    /// When the first frame's time is over.
+    /// The time at which the first frame's time is over.
     pub fn deadline(&self) -> Option<Time> {
         self.frames.front().map(|(until, _, _)| *until)
     }
@@ -265,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_is_bounded_and_ends() {
+    fn held_frames_are_bounded_in_bytes_and_time() {
         let mut held = Held::default();
         let body = Bytes::from(vec![0; limits::CHUNK_MAX]);
         let frame = || Frame::new(to(tid(2, 1), 1), body.clone());

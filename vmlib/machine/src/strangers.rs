@@ -1,40 +1,40 @@
-//! Connections from the network that have proved nothing yet: which are admitted, which give way.
+//! Connections from the network that have proved nothing yet: which stay, and which are closed.
 //!
-//! Anybody can connect to the port of a daemon, so there are places for [`STRANGERS_MAX`]
-//! connections of each [`Standing`]. A connection that comes is always admitted. If it is one too
-//! many, another one of its standing gives way: of those from the address that holds the most
-//! places, the oldest. A daemon proves the secret within some milliseconds, so connections that
-//! stay silent, however many, keep no daemon out.
+//! Any computer can connect to the port of a daemon, so there are places for [`STRANGERS_MAX`]
+//! connections of each [`Standing`]. A new connection is always admitted. If there is one too many,
+//! another connection of the same standing is closed: the oldest of the address that holds the most
+//! places. A daemon proves the secret within some milliseconds, so silent connections, however
+//! many, keep no daemon out.
 //!
-//! Addresses from which hosts of the machine have come have places of their own, which nobody from
-//! another address takes.
+//! Addresses from which hosts of the machine came have places of their own. No connection from
+//! another address takes them.
 
 use crate::ConnId;
 use std::collections::BTreeMap;
 use vm_wire::{HostId, limits::STRANGERS_MAX};
 
-/// What a connection is known by.
+/// The knowledge about a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
-    /// Nothing: no host is known at its address.
+    /// No host is known at its address.
     Unknown,
-    /// Its address is that of a host.
+    /// A host of the machine has its address.
     Known,
-    /// Its first record was sealed with the secret. It may be a repetition of an earlier one, so it
-    /// is still a stranger.
+    /// Its first record was sealed with the secret. The record may be a repetition of an earlier
+    /// one, so the connection is still a stranger.
     Proved,
 }
 
-/// How an address of a host is known. Each replaces the one before.
+/// The source of a host's address. Of each source only the latest address is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
-    /// The host says so itself.
+    /// The host stated the address.
     Told,
-    /// It came from there, and proved that it is that host.
+    /// The host connected from the address, and proved that it is the host.
     Seen,
 }
 
-/// The strangers at one port. `A` is what a connection's address is compared by.
+/// The strangers at one port. `A` is the part of an address by which connections are compared.
 #[derive(Debug)]
 pub struct Strangers<A> {
     /// A higher number is a younger connection.
@@ -52,18 +52,18 @@ impl<A> Default for Strangers<A> {
 }
 
 impl<A: Copy + Ord> Strangers<A> {
-    /// Where connections of `host` come from.
+    /// An address from which `host` connects.
     pub fn knows(&mut self, host: HostId, source: Source, from: A) {
         self.hosts.insert((host, source), from);
     }
 
-    /// The host is not in the machine any more.
+    /// The host has left the machine.
     pub fn forget(&mut self, host: HostId) {
         self.hosts.remove(&(host, Source::Told));
         self.hosts.remove(&(host, Source::Seen));
     }
 
-    /// A connection came. Returns the one that gives way to it.
+    /// A connection came. Returns the connection to close for it.
     pub fn admit(&mut self, conn: ConnId, from: A) -> Option<ConnId> {
         let standing = match self.hosts.values().any(|known| *known == from) {
             true => Standing::Known,
@@ -72,18 +72,18 @@ impl<A: Copy + Ord> Strangers<A> {
         self.place(conn, standing, from)
     }
 
-    /// What a connection sent was sealed with the secret. Returns the one that gives way to it.
+    /// A connection sent a record sealed with the secret. Returns the connection to close for it.
     pub fn prove(&mut self, conn: ConnId) -> Option<ConnId> {
         let (_, from) = self.places.remove(&conn)?;
         self.place(conn, Standing::Proved, from)
     }
 
-    /// A connection is a stranger's no more, or is closed.
+    /// A connection has proved the secret, or is closed.
     pub fn remove(&mut self, conn: ConnId) {
         self.places.remove(&conn);
     }
 
-    /// Whether a connection is a stranger's.
+    /// Whether a connection is a stranger.
     pub fn has(&self, conn: ConnId) -> bool {
         self.places.contains_key(&conn)
     }
@@ -114,7 +114,7 @@ mod tests {
 
     const MAX: u64 = STRANGERS_MAX as u64;
 
-    /// Connections `from..to` come from `address`; none gives way.
+    /// Connections `from..to` come from `address`; none is closed.
     fn fill(strangers: &mut Strangers<char>, range: std::ops::Range<u64>, address: char) {
         for conn in range {
             assert_eq!(strangers.admit(ConnId(conn), address), None, "{conn}");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_always_admitted_and_the_oldest_gives_way() {
+    fn a_connection_is_always_admitted_and_the_oldest_is_closed() {
         let mut strangers = Strangers::default();
         fill(&mut strangers, 0..MAX, 'a');
         for more in 0..3 * MAX {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_that_holds_the_most_places_gives_one() {
+    fn the_address_that_holds_the_most_places_loses_one() {
         let mut strangers = Strangers::default();
         fill(&mut strangers, 0..1, 'b');
         fill(&mut strangers, 1..MAX, 'a');
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_proved_the_secret_gives_way_only_to_those_who_have() {
+    fn a_connection_that_proved_the_secret_is_closed_only_for_another_such_connection() {
         let mut strangers = Strangers::default();
         strangers.admit(ConnId(0), 'a');
         assert_eq!(strangers.prove(ConnId(0)), None);

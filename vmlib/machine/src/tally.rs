@@ -1,5 +1,5 @@
-//! Events that anybody can cause as often as he likes: a few of them are told, the others counted,
-//! so that a log tells of a flood and is not one.
+//! Events that any stranger can cause without limit: a few of them are logged and the others
+//! counted, so that a flood of events does not flood the log.
 
 use crate::Time;
 use vm_wire::limits::{OFFENCES_TIME, OFFENCES_TOLD};
@@ -7,16 +7,16 @@ use vm_wire::limits::{OFFENCES_TIME, OFFENCES_TOLD};
 /// The events of one kind.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// When the first event of this period came.
+    /// Time of the first event in this period.
     since: Option<Time>,
-    /// Of this period: how many were told, and how many were not.
+    /// Numbers of events in this period that were logged, and that were only counted.
     told: u32,
     silent: u64,
     total: u64,
 }
 
 impl Tally {
-    /// One more event. Returns whether it is to be told.
+    /// Counts an event. Returns whether it is to be logged.
     pub fn count(&mut self, now: Time) -> bool {
         self.total += 1;
         let over = self
@@ -34,17 +34,17 @@ impl Tally {
         tells
     }
 
-    /// How many there were since the start.
+    /// Number of events since the start.
     pub fn total(&self) -> u64 {
         self.total
     }
 
-    /// When it is due to say how many were not told.
+    /// The time at which the number of events that were only counted is due for the log.
     pub fn deadline(&self) -> Option<Time> {
         (self.silent > 0).then_some(self.since? + OFFENCES_TIME)
     }
 
-    /// How many were not told in the period that is over; then the next one can begin.
+    /// Number of events in the period now over that were only counted. Ends the period.
     pub fn tick(&mut self, now: Time) -> Option<u64> {
         self.deadline().filter(|deadline| *deadline <= now)?;
         Some(std::mem::take(&mut self.silent))
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_flood_a_few_are_told_and_the_rest_counted() {
+    fn of_a_flood_a_few_are_logged_and_the_rest_counted() {
         let (mut tally, mut now, mut told, mut counted) = (Tally::default(), Time(0), 0, 0);
         let (periods, each) = (3, 1_000);
         for _ in 0..periods {
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn rare_events_are_all_told() {
+    fn rare_events_are_all_logged() {
         let mut tally = Tally::default();
         for period in 0..100 {
             let now = Time(0) + OFFENCES_TIME * period;

@@ -1,19 +1,19 @@
-//! Time as the state machines see it: what the shell says it is.
+//! Time in the state machines: always given by the shell.
 
 use std::{fmt, ops, time::Duration};
 
-/// A moment: microseconds since an origin of the shell's choice (a daemon: CLOCK_BOOTTIME).
+/// A moment: microseconds since an origin of the shell's choice (in a daemon: CLOCK_BOOTTIME).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
 impl Time {
-    /// How long ago `earlier` was; zero if it is later.
+    /// Time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_micros(self.0.saturating_sub(earlier.0))
     }
 }
 
-/// A moment that is too far off to be told is the last one: never.
+/// A sum beyond the range is the last moment: never.
 impl ops::Add<Duration> for Time {
     type Output = Time;
     fn add(self, duration: Duration) -> Time {
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_that_is_too_far_off_is_never() {
+    fn a_time_beyond_the_range_is_never() {
         let now = Time(5_000_000);
         assert_eq!(now + Duration::from_micros(7), Time(5_000_007));
         assert_eq!(now + Duration::MAX, Time(u64::MAX));
