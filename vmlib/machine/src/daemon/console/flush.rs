@@ -13,7 +13,10 @@
 //! Tasks that live on are not waited for, and nothing is waited for longer than
 //! [`limits::FLUSH_WAIT`]: a process may live on after its task left.
 
-use super::runs::{Run, RunState, Runs};
+use super::{
+    run::{Ending, Run, RunState},
+    runs::Runs,
+};
 use crate::{
     agreed,
     daemon::{
@@ -31,14 +34,6 @@ use vm_wire::{
 
 /// The number of the request of a run that ends.
 pub(in crate::daemon) const NO_MOVE: u64 = 0;
-
-/// The end of a master, until its console is told.
-#[derive(Debug)]
-pub(super) struct Ending {
-    status: ExitStatus,
-    /// The hosts from which lines may still come.
-    awaited: BTreeSet<HostId>,
-}
 
 /// Whether a process of the application is here whose task has left, or is leaving.
 fn is_unfinished(tasks: &BTreeMap<Tid, LocalTask>, app: Tid) -> bool {

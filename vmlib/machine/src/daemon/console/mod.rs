@@ -12,6 +12,7 @@
 mod connections;
 mod flush;
 mod listing;
+mod run;
 mod runs;
 mod streams;
 
@@ -27,7 +28,8 @@ use crate::{
 use connections::Connections;
 use flush::Flushes;
 use listing::{Listed, Listings, Measurements};
-use runs::{RunState, Runs, run_output};
+use run::RunState;
+use runs::{Runs, run_output};
 use std::collections::{BTreeMap, BTreeSet};
 use streams::Streams;
 use vm_wire::{

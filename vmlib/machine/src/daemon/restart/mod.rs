@@ -22,40 +22,9 @@
 
 mod inventory;
 mod owner;
+mod query;
 mod recovery;
 mod request;
+mod table;
 
-pub(super) use inventory::Holders;
-pub(super) use request::Restart;
-
-use crate::Time;
-use inventory::InventoryQuery;
-use owner::Restoring;
-use recovery::LastRestart;
-use request::RestartRequest;
-use std::collections::BTreeMap;
-use vm_wire::{HostId, Tid};
-
-/// The restarts in which this daemon has a part.
-#[derive(Debug, Default)]
-pub(super) struct Restarts {
-    /// Restarts that were requested here, by the number that this daemon gave them.
-    requests: BTreeMap<u64, RestartRequest>,
-    /// Applications that are being restarted with tasks here.
-    restoring: BTreeMap<Tid, Restoring>,
-    /// Requests that wait for what hosts have in their stores, by question.
-    queries: BTreeMap<u64, InventoryQuery>,
-    /// Manifests that other hosts were asked for, by question.
-    manifests: BTreeMap<u64, HostId>,
-    /// Applications that recover from a loss, since when.
-    recoveries: BTreeMap<Tid, Time>,
-    /// The last restart of each application.
-    last: BTreeMap<Tid, LastRestart>,
-}
-
-impl Restarts {
-    /// An application is forgotten by the log.
-    pub fn forget(&mut self, app: Tid) {
-        self.last.remove(&app);
-    }
-}
+pub(super) use table::{Restart, Restarts};

@@ -1,7 +1,7 @@
 //! The part of a host that owns restarted tasks: it reads the manifest, restores its tasks, and resumes
 //! them when all tasks of the application are restored.
 
-use super::Restarts;
+use super::table::{Restarts, Restoring};
 use crate::{
     Output,
     daemon::{
@@ -11,28 +11,13 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
-    CheckpointId, Frame, HostId, Message, Op, Tid,
+    Frame, HostId, Message, Op, Tid,
     agreed::Change,
     checkpoint::{Checkpoint, KeptChunks},
     limits,
     peer::Belongings,
     task::{Ended, FailKind, Failed, KeptBy},
 };
-
-/// An application that is being restarted, as an owner of some of its tasks sees it.
-#[derive(Debug)]
-pub struct Restoring {
-    generation: u32,
-    from: CheckpointId,
-    keep_files: bool,
-    /// The tasks that are to live here, and whether they stand.
-    tasks: BTreeMap<Tid, bool>,
-    /// The manifest was asked for; of another host.
-    loads: bool,
-    asked: bool,
-    /// Messages that ended tasks had left for these tasks.
-    kept: Vec<KeptChunks>,
-}
 
 impl Restarts {
     /// Asks for the manifest where the restart was asked for, if it is not in the store here. Whether

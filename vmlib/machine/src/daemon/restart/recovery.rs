@@ -7,9 +7,9 @@
 //! is not on its disk), another daemon tries after a pause. The console of the application stays, and
 //! is told what happens.
 
-use super::{Restart, Restarts};
+use super::table::{Restart, Restarts};
 use crate::{
-    Lost, Output, Reviving, Time,
+    Lost, Output, Reviving,
     daemon::{
         context::{Context, Timer},
         effect::Effect,
@@ -19,14 +19,6 @@ use crate::{
 };
 use std::time::Duration;
 use vm_wire::{Tid, agreed::ExitStatus, console::Answer, limits};
-
-/// When an application was last brought back.
-#[derive(Debug)]
-pub struct LastRestart {
-    pub at: Time,
-    /// It was not a person who wanted that.
-    pub by_itself: bool,
-}
 
 impl Restarts {
     /// An application goes back, or could not be brought back and is tried again.

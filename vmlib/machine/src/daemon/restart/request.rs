@@ -1,9 +1,12 @@
 //! The daemon that was asked to restart an application: it chooses the checkpoint, places the tasks,
 //! proposes the restart to the log, and reports what came of it.
 
-use super::{Holders, Restarts, recovery::LastRestart};
+use super::{
+    query::Holders,
+    table::{LastRestart, Restart, RestartRequest, Restarts},
+};
 use crate::{
-    Agreed, Output, Reviving, Time, Void,
+    Agreed, Output, Reviving, Void,
     daemon::{
         context::{Context, Question},
         effect::Effect,
@@ -19,77 +22,6 @@ use vm_wire::{
     encode, limits,
     task::{FailKind, Failed},
 };
-
-/// How an application is to be restarted.
-#[derive(Debug, Clone, Copy)]
-pub struct Restart {
-    pub app: Tid,
-    /// Generation and epoch of the checkpoint; none: the last checkpoint that is whole.
-    pub from: Option<CheckpointId>,
-    /// The requester's console is the application's console from then on.
-    pub attach: bool,
-    /// Files that its tasks write are used as they are.
-    pub keep_files: bool,
-    /// Checkpoints are read and verified to find the last whole one: the choice by lengths has failed.
-    pub verify: bool,
-    /// Only if it is suspended with that checkpoint.
-    pub resumes: bool,
-}
-
-impl Restart {
-    /// The restart of a recovery, after that many failures.
-    pub fn of(app: Tid, failures: u32) -> Self {
-        Restart {
-            app,
-            from: None,
-            attach: false,
-            keep_files: false,
-            verify: failures > 0,
-            resumes: false,
-        }
-    }
-
-    /// A resumption from the checkpoint with which the application was suspended.
-    pub fn suspended(app: Tid, from: CheckpointId) -> Self {
-        Restart {
-            app,
-            from: Some(from),
-            attach: false,
-            keep_files: false,
-            verify: false,
-            resumes: true,
-        }
-    }
-}
-
-/// A request for a restart.
-#[derive(Debug)]
-pub struct RestartRequest {
-    asker: MoveAsker,
-    wish: Restart,
-    began: Time,
-    /// Newer checkpoints that are not whole.
-    passed_over: Vec<String>,
-    /// The checkpoint that was chosen, and, if hosts have stores of their own, on which of them the image
-    /// of each task is read.
-    chosen: Option<(CheckpointId, Vec<HostId>)>,
-    /// If hosts have stores of their own: what they have of it, and its manifest.
-    holders: Holders,
-    manifest: Option<(Checkpoint, u64)>,
-    /// Why the chosen checkpoint failed, while it is read and verified.
-    failed: Option<Failed>,
-    /// The restart was proposed to the log.
-    proposed: bool,
-}
-
-impl RestartRequest {
-    /// Whether another checkpoint may be chosen after a failure. A recovery does so with its next
-    /// request.
-    fn may_choose_again(&self) -> bool {
-        let by_itself = matches!(self.asker, MoveAsker::Recovery(..));
-        !by_itself && self.wish.from.is_none() && !self.wish.verify
-    }
-}
 
 impl Restarts {
     /// A restart is requested on this host. The reply comes when the application runs, or cannot run.
