@@ -1,9 +1,10 @@
 //! What each change does to the agreed state, and when it is void.
 
 use super::{
-    Agreed, Applied, Coordinated, CutUnderWay, Host, HostPhase, Lost, Task, Void, recover::Failure,
-    remove_from,
+    Agreed, Applied, Coordinated, CutUnderWay, Host, HostPhase, Lost, Task, Void, lives::Failure,
+    state::remove_from,
 };
+use crate::group::Groups;
 use std::sync::Arc;
 use vm_wire::{
     HostId, Tid,
@@ -49,42 +50,12 @@ impl Agreed {
         }
         match change {
             Change::HostJoin { nonce, facts } => applied.push(self.join(*nonce, facts)?),
-            Change::HostAddress { host, addr } => {
-                if addr.is_empty() || addr.len() > limits::PATH_MAX {
-                    return Err(Void::Malformed);
-                }
-                let found = self.hosts.get_mut(host).filter(|found| found.is_present());
-                found
-                    .ok_or(Void::NoHost(*host))?
-                    .facts
-                    .addr
-                    .clone_from(addr);
-                applied.push(Applied::HostAddress(*host));
-            }
+            Change::HostAddress { host, addr } => applied.push(self.set_address(*host, addr)?),
             Change::HostDraining { host, suspend } => {
-                let other =
-                    |(id, found): (&HostId, &Host)| id != host && found.phase == HostPhase::Living;
-                if !self.is_living(*host) || !(*suspend || self.hosts.iter().any(other)) {
-                    return Err(Void::Draining(*host));
-                }
-                self.enter(*host, HostPhase::Draining);
-                applied.push(Applied::HostDraining(*host));
+                applied.push(self.begin_draining(*host, *suspend)?);
             }
-            Change::HostResumed(host) => {
-                if !self.is_draining(*host) {
-                    return Err(Void::Draining(*host));
-                }
-                self.enter(*host, HostPhase::Living);
-                self.forget_failures();
-                applied.push(Applied::HostResumed(*host));
-            }
-            Change::HostLeaving(host) => {
-                if !self.is_staying(*host) {
-                    return Err(Void::NoHost(*host));
-                }
-                self.enter(*host, HostPhase::Leaving);
-                applied.push(Applied::HostLeaving(*host));
-            }
+            Change::HostResumed(host) => applied.push(self.end_draining(*host)?),
+            Change::HostLeaving(host) => applied.push(self.begin_leaving(*host)?),
             Change::HostGone(host) => {
                 self.depart(*host, HostPhase::Gone, applied)?;
                 applied.push(Applied::HostGone(*host));
@@ -105,17 +76,8 @@ impl Agreed {
                 killed,
                 unasked,
             } => {
-                let app = self.owned(*tid, *host, *incarnation)?.app;
-                if *tid == app
-                    && let Some(epochs) = self.epochs.get_mut(&app)
-                {
-                    let well = matches!(status, ExitStatus::Left(0) | ExitStatus::Code(0));
-                    epochs.finished = well && *unasked;
-                }
-                match *killed && self.goes_back_after_kill(app) {
-                    true => self.roll_back(app, Lost::Task(*tid), applied),
-                    false => self.end(*tid, *status, applied),
-                }
+                let owner = (*host, *incarnation);
+                self.exit(*tid, owner, *status, (*killed, *unasked), applied)?;
             }
             Change::Relocate {
                 tid,
@@ -128,34 +90,20 @@ impl Agreed {
                 tid,
                 host,
                 incarnation,
-            } => {
-                let task = self.owned(*tid, *host, *incarnation)?;
-                task.incarnation += 1;
-                applied.push(Applied::Stayed {
-                    tid: *tid,
-                    host: *host,
-                    incarnation: task.incarnation,
-                });
-            }
+            } => applied.push(self.stay(*tid, *host, *incarnation)?),
             Change::GroupJoin {
                 group,
                 tid,
                 generation,
             } => {
-                self.check_member(*tid, *generation)?;
-                let version = self.groups.join(group, *tid)?;
-                let group = group.clone();
-                applied.push(Applied::Group { group, version });
+                applied.push(self.change_member(group, *tid, *generation, Groups::join)?);
             }
             Change::GroupLeave {
                 group,
                 tid,
                 generation,
             } => {
-                self.check_member(*tid, *generation)?;
-                let version = self.groups.leave(group, *tid)?;
-                let group = group.clone();
-                applied.push(Applied::Group { group, version });
+                applied.push(self.change_member(group, *tid, *generation, Groups::leave)?);
             }
             Change::Coordinator { app, host, term } => {
                 applied.push(self.coordinate(*app, *host, *term)?);
@@ -202,6 +150,92 @@ impl Agreed {
             }
         }
         Ok(())
+    }
+
+    fn set_address(&mut self, host: HostId, addr: &str) -> Result<Applied, Void> {
+        if addr.is_empty() || addr.len() > limits::PATH_MAX {
+            return Err(Void::Malformed);
+        }
+        let found = self.hosts.get_mut(&host).filter(|found| found.is_present());
+        addr.clone_into(&mut found.ok_or(Void::NoHost(host))?.facts.addr);
+        Ok(Applied::HostAddress(host))
+    }
+
+    /// A host drains only if another one takes its tasks, or if they are suspended.
+    fn begin_draining(&mut self, host: HostId, suspend: bool) -> Result<Applied, Void> {
+        let other = |(id, found): (&HostId, &Host)| *id != host && found.phase == HostPhase::Living;
+        if !self.is_living(host) || !(suspend || self.hosts.iter().any(other)) {
+            return Err(Void::Draining(host));
+        }
+        self.enter(host, HostPhase::Draining);
+        Ok(Applied::HostDraining(host))
+    }
+
+    fn end_draining(&mut self, host: HostId) -> Result<Applied, Void> {
+        if !self.is_draining(host) {
+            return Err(Void::Draining(host));
+        }
+        self.enter(host, HostPhase::Living);
+        self.forget_failures();
+        Ok(Applied::HostResumed(host))
+    }
+
+    fn begin_leaving(&mut self, host: HostId) -> Result<Applied, Void> {
+        if !self.is_staying(host) {
+            return Err(Void::NoHost(host));
+        }
+        self.enter(host, HostPhase::Leaving);
+        Ok(Applied::HostLeaving(host))
+    }
+
+    /// A task of that host, in that incarnation, has ended. `killed`: by a signal that nobody sent through
+    /// the machine; `unasked`: without a signal of the machine, on a host that stays.
+    fn exit(
+        &mut self,
+        tid: Tid,
+        (host, incarnation): (HostId, u32),
+        status: ExitStatus,
+        (killed, unasked): (bool, bool),
+        applied: &mut Vec<Applied>,
+    ) -> Result<(), Void> {
+        let app = self.owned(tid, host, incarnation)?.app;
+        if tid == app
+            && let Some(epochs) = self.epochs.get_mut(&app)
+        {
+            let well = matches!(status, ExitStatus::Left(0) | ExitStatus::Code(0));
+            epochs.finished = well && unasked;
+        }
+        match killed && self.goes_back_after_kill(app) {
+            true => self.roll_back(app, Lost::Task(tid), applied),
+            false => self.end(tid, status, applied),
+        }
+        Ok(())
+    }
+
+    /// A move of a task is void from here on: the task stays, in its next incarnation.
+    fn stay(&mut self, tid: Tid, host: HostId, incarnation: u32) -> Result<Applied, Void> {
+        let task = self.owned(tid, host, incarnation)?;
+        task.incarnation += 1;
+        let incarnation = task.incarnation;
+        Ok(Applied::Stayed {
+            tid,
+            host,
+            incarnation,
+        })
+    }
+
+    /// A task joins or leaves a group.
+    fn change_member(
+        &mut self,
+        group: &str,
+        tid: Tid,
+        generation: u32,
+        change: fn(&mut Groups, &str, Tid) -> Result<u64, Void>,
+    ) -> Result<Applied, Void> {
+        self.check_member(tid, generation)?;
+        let version = change(&mut self.groups, group, tid)?;
+        let group = group.to_owned();
+        Ok(Applied::Group { group, version })
     }
 
     fn join(&mut self, nonce: u64, facts: &HostFacts) -> Result<Applied, Void> {

@@ -9,41 +9,9 @@
 //! again, [`limits::RECOVERIES_MAX`] times. The death of a task by a signal from outside has the same
 //! effect, if the policy says so.
 
-use super::{Agreed, Applied};
-use serde::{Deserialize, Serialize};
+use super::{Agreed, Applied, Lost, Recovering, lives::Failure};
 use std::collections::BTreeSet;
 use vm_wire::{HostId, Tid, agreed::ExitStatus, checkpoint::Recover, limits};
-
-/// Because of what an application goes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lost {
-    /// A host went, with tasks of it.
-    Host(HostId),
-    /// A task was killed.
-    Task(Tid),
-}
-
-/// How a revival failed, for an application that goes back by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// Another host went: that is no reason to give up.
-    HostLost,
-    /// It is tried again a few times.
-    Failed,
-    /// Somebody ended it.
-    ForGood,
-}
-
-/// An application that goes back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recovering {
-    /// What it lost.
-    pub lost: Lost,
-    /// How often it could not be brought back.
-    pub failures: u32,
-    /// Hosts on which processes of before may still run.
-    pub lingering: BTreeSet<HostId>,
-}
 
 impl Agreed {
     /// An application that goes back.

@@ -8,33 +8,14 @@
 //! frames of an earlier life are told from those of this one.
 
 use super::{
-    Agreed, Applied, Epochs, Lost, Task, Unsuspended, Void, apply::check_policy, recover::Failure,
+    Agreed, Applied, Epochs, Reviving, Task, Unsuspended, Void, apply::check_policy, lives::Failure,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
-    CheckpointId, HostId, Tid,
+    HostId, Tid,
     agreed::{ExitStatus, Revival},
     limits,
 };
-
-/// An application that is being brought back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reviving {
-    /// Whose daemon was asked for it, and under which number.
-    pub asker: (HostId, u64),
-    /// From which checkpoint: its generation and epoch.
-    pub from: CheckpointId,
-    /// Files that its tasks write are used as they are.
-    pub keep_files: bool,
-    /// How old the checkpoint was when it was read. Milliseconds.
-    pub age_ms: u64,
-    /// Because of what it went back by itself; none if a person wanted it back.
-    pub lost: Option<Lost>,
-    /// The hosts whose tasks do not all stand yet, or where processes of before may still run.
-    pub awaited: BTreeSet<HostId>,
-    /// Tasks whose images are in the store of another host than that where they are to live.
-    pub sources: BTreeMap<Tid, HostId>,
-}
 
 impl Agreed {
     /// An application that is being brought back.

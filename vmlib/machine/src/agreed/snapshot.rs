@@ -258,7 +258,27 @@ impl Agreed {
             on_host: BTreeMap::new(),
             in_app: BTreeMap::new(),
         };
-        for host in state.hosts {
+        agreed.restore_hosts(state.hosts)?;
+        agreed.restore_tasks(state.programs, state.tasks)?;
+        agreed.groups = agreed.restored_groups(state.group_version, state.groups)?;
+        for (app, lost, failures, lingering) in state.recovering {
+            let recovering = Recovering {
+                lost,
+                failures,
+                lingering: lingering.into_iter().collect(),
+            };
+            agreed.recovering.insert(app, recovering);
+        }
+        agreed.restore_consoles(state.consoles)?;
+        agreed.restore_coordinators(state.coordinators)?;
+        agreed.restore_epochs(state.epochs)?;
+        agreed.restore_revivals(state.reviving)?;
+        agreed.restore_suspensions(state.suspended)?;
+        Ok(agreed)
+    }
+
+    fn restore_hosts(&mut self, hosts: Vec<HostState>) -> Result<(), SnapshotError> {
+        for host in hosts {
             let phase = PHASES.get(usize::from(host.phase));
             let phase = *phase.ok_or(SnapshotError::Inconsistent("a host's phase"))?;
             let (facts, nonce, entries) = (host.facts, host.nonce, host.entries);
@@ -268,13 +288,21 @@ impl Agreed {
                 phase,
                 entries,
             };
-            agreed.hosts.insert(host.host, live);
+            self.hosts.insert(host.host, live);
         }
-        let programs: Vec<Arc<str>> = state.programs.into_iter().map(Arc::from).collect();
-        for task in state.tasks {
+        Ok(())
+    }
+
+    fn restore_tasks(
+        &mut self,
+        programs: Vec<String>,
+        tasks: Vec<TaskState>,
+    ) -> Result<(), SnapshotError> {
+        let programs: Vec<Arc<str>> = programs.into_iter().map(Arc::from).collect();
+        for task in tasks {
             let program = programs.get(task.program as usize);
             let program = program.ok_or(SnapshotError::Inconsistent("a task's program"))?;
-            if agreed.tasks.contains_key(&task.tid) {
+            if self.tasks.contains_key(&task.tid) {
                 return Err(SnapshotError::Inconsistent("a task twice"));
             }
             let live = Task {
@@ -290,65 +318,78 @@ impl Agreed {
                 suspended: task.suspended,
                 status: task.status,
             };
-            agreed.insert_task(task.tid, live);
+            self.insert_task(task.tid, live);
         }
-        let has_ended = |tid: &Tid| agreed.task(*tid).is_some_and(|task| !task.is_alive());
-        let ended = agreed
-            .tasks
-            .values()
-            .filter(|task| !task.is_alive())
-            .count();
-        if ended != agreed.ended.len() || !agreed.ended.iter().all(has_ended) {
+        let has_ended = |tid: &Tid| self.task(*tid).is_some_and(|task| !task.is_alive());
+        let ended = self.tasks.values().filter(|task| !task.is_alive()).count();
+        if ended != self.ended.len() || !self.ended.iter().all(has_ended) {
             return Err(SnapshotError::Inconsistent("the tasks that have ended"));
         }
+        Ok(())
+    }
+
+    fn restored_groups(
+        &self,
+        version: u64,
+        states: Vec<GroupState>,
+    ) -> Result<Groups, SnapshotError> {
         let mut groups = BTreeMap::new();
-        for group in state.groups {
+        for group in states {
             let members: BTreeMap<u32, Tid> = group.members.into_iter().collect();
-            if members
-                .values()
-                .any(|tid| agreed.living_task(*tid).is_none())
-            {
+            if members.values().any(|tid| self.living_task(*tid).is_none()) {
                 return Err(SnapshotError::Inconsistent("a group's members"));
             }
             let version = group.version;
             groups.insert(group.name, Group { version, members });
         }
-        agreed.groups = Groups::restored(state.group_version, groups);
-        for (app, lost, failures, lingering) in state.recovering {
-            let recovering = Recovering {
-                lost,
-                failures,
-                lingering: lingering.into_iter().collect(),
-            };
-            agreed.recovering.insert(app, recovering);
-        }
-        let is_known = |agreed: &Agreed, app: &Tid| {
-            agreed.in_app.contains_key(app) || agreed.recovering.contains_key(app)
-        };
-        for (app, console) in state.consoles {
-            if !is_known(&agreed, &app) {
+        Ok(Groups::restored(version, groups))
+    }
+
+    /// Whether an application has tasks, or will have them again.
+    fn is_known(&self, app: Tid) -> bool {
+        self.in_app.contains_key(&app) || self.recovering.contains_key(&app)
+    }
+
+    fn restore_consoles(&mut self, consoles: Vec<(Tid, HostId)>) -> Result<(), SnapshotError> {
+        for (app, console) in consoles {
+            if !self.is_known(app) {
                 return Err(SnapshotError::Inconsistent("a console's application"));
             }
-            agreed.consoles.insert(app, console);
+            self.consoles.insert(app, console);
         }
-        for (app, host, term) in state.coordinators {
-            if !is_known(&agreed, &app) {
+        Ok(())
+    }
+
+    fn restore_coordinators(
+        &mut self,
+        coordinators: Vec<(Tid, HostId, u32)>,
+    ) -> Result<(), SnapshotError> {
+        for (app, host, term) in coordinators {
+            if !self.is_known(app) {
                 return Err(SnapshotError::Inconsistent("a coordinator's application"));
             }
-            agreed.coordinators.insert(app, Coordinated { host, term });
+            self.coordinators.insert(app, Coordinated { host, term });
         }
-        for (app, epochs) in state.epochs {
-            if !is_known(&agreed, &app) {
+        Ok(())
+    }
+
+    fn restore_epochs(&mut self, epochs: Vec<(Tid, Epochs)>) -> Result<(), SnapshotError> {
+        for (app, epochs) in epochs {
+            if !self.is_known(app) {
                 return Err(SnapshotError::Inconsistent("an application's epochs"));
             }
-            agreed.epochs.insert(app, epochs);
+            self.epochs.insert(app, epochs);
         }
-        let has_epochs = |app: &Tid| agreed.epochs.contains_key(app);
-        if !agreed.recovering.keys().all(has_epochs) {
+        let has_epochs = |app: &Tid| self.epochs.contains_key(app);
+        if !self.recovering.keys().all(has_epochs) {
             return Err(SnapshotError::Inconsistent("an application that goes back"));
         }
-        for it in state.reviving {
-            let known = agreed.epochs.contains_key(&it.app);
+        Ok(())
+    }
+
+    fn restore_revivals(&mut self, revivals: Vec<RevivingState>) -> Result<(), SnapshotError> {
+        for it in revivals {
+            let known = self.epochs.contains_key(&it.app);
             if !known || it.awaited.is_empty() {
                 return Err(SnapshotError::Inconsistent("an application's revival"));
             }
@@ -361,17 +402,24 @@ impl Agreed {
                 awaited: it.awaited.into_iter().collect(),
                 sources: it.sources.into_iter().collect(),
             };
-            agreed.reviving.insert(it.app, reviving);
+            self.reviving.insert(it.app, reviving);
         }
-        for it in state.suspended {
+        Ok(())
+    }
+
+    fn restore_suspensions(
+        &mut self,
+        suspensions: Vec<SuspensionState>,
+    ) -> Result<(), SnapshotError> {
+        for it in suspensions {
             let app = it.app;
-            let runs = agreed.in_app.contains_key(&app) && !agreed.reviving.contains_key(&app);
-            if runs || agreed.recovering.contains_key(&app) {
+            let runs = self.in_app.contains_key(&app) && !self.reviving.contains_key(&app);
+            if runs || self.recovering.contains_key(&app) {
                 return Err(SnapshotError::Inconsistent("an application's suspension"));
             }
-            agreed.suspended.insert(app, suspension(it));
+            self.suspended.insert(app, suspension(it));
         }
-        Ok(agreed)
+        Ok(())
     }
 
     /// What happened between this state and a later one, for a daemon that has to do without the

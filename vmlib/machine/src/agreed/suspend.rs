@@ -11,7 +11,7 @@
 //! with each failure another one: when there is room for all its tasks. After
 //! [`limits::RECOVERIES_MAX`] failures that waits until a host joins, or takes tasks again.
 
-use super::{Agreed, Applied, HostPhase, Task, Void, recover::Failure};
+use super::{Agreed, Applied, HostPhase, Suspension, Task, Unsuspended, Void, lives::Failure};
 use std::sync::Arc;
 use vm_wire::{
     CheckpointId, HostId, Tid,
@@ -19,46 +19,6 @@ use vm_wire::{
     checkpoint::{Stop, Suspend},
     limits,
 };
-
-/// An application that is suspended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Suspension {
-    /// With which checkpoint: its generation and epoch.
-    pub from: CheckpointId,
-    /// How it was asked for.
-    pub how: Suspend,
-    /// How many tasks it had.
-    pub tasks: u32,
-    /// Its master's program, for people.
-    pub program: Arc<str>,
-    /// Where its console is, which waits for it, or none.
-    pub console: HostId,
-    /// What was proposed of a resumption under another number is void.
-    pub generation: u32,
-    /// How often it could not be resumed.
-    pub failures: u32,
-}
-
-impl Suspension {
-    /// When it has ended, unless it was resumed. Milliseconds since 1970; none: never.
-    pub fn until_ms(&self) -> Option<u64> {
-        let Suspend {
-            asked_ms, for_ms, ..
-        } = self.how;
-        (for_ms != 0).then(|| asked_ms.saturating_add(for_ms))
-    }
-}
-
-/// Why an application is suspended no more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unsuspended {
-    /// It runs again.
-    Resumed,
-    /// Its time was over.
-    Over,
-    /// Somebody ended it.
-    Ended,
-}
 
 impl Agreed {
     /// An application that is suspended.

@@ -1,9 +1,11 @@
 mod suspend;
 
 use super::*;
+use std::collections::BTreeMap;
 use vm_wire::{
-    CheckpointId,
-    agreed::{Entry, Revival, RevivedTask},
+    CheckpointId, HostId, MachineId, Tid,
+    agreed::{Change, Entry, ExitStatus, HostFacts, Revival, RevivedTask, SpawnRecord},
+    checkpoint::{Policy, SavedGroup},
     limits,
 };
 

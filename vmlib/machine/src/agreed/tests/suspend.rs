@@ -2,7 +2,8 @@
 
 use super::*;
 use vm_wire::{
-    CheckpointId,
+    CheckpointId, HostId,
+    agreed::{Change, ExitStatus},
     checkpoint::{Stop, Suspend},
 };
 
