@@ -1,11 +1,11 @@
 //! The simulator: the production state machines of many hosts and tasks in one process.
 //!
 //! A *world* has 3 to 14 hosts and some 24 tasks at a time. Each host is a [`vm_machine::Daemon`],
-//! each task a [`vm_machine::Endpoint`] with a small random program around it: the code that real
+//! each task a [`vm_endpoint::Endpoint`] with a small random program around it: the code that real
 //! daemons and real tasks run. Clock, network, processes and terminals are simulated. All events,
 //! all faults and all delays follow from one seed, so a failure is repeated by its seed.
 //!
-//! Each application has its [`vm_machine::Coordinator`], in a simulated process that may die or
+//! Each application has its [`vm_coordinator::Coordinator`], in a simulated process that may die or
 //! hang.
 //!
 //! Tasks die, leave and move: consoles request moves all the time, several at once, back at once,

@@ -118,8 +118,8 @@ fn the_guides_limits_are_those_of_the_code() {
 fn the_store_pages_fields_are_those_of_the_manifest() {
     let page = read("docs/store.md");
     let manifest = read("vmlib/store/src/manifest.rs");
-    // The other structs of that file are messages, which are on no disk.
-    let wire = read("vmlib/wire/src/checkpoint.rs");
+    // The other structs of the first file are messages, which are on no disk.
+    let wire = ["checkpoint.rs", "part.rs"].map(|file| read(&format!("vmlib/wire/src/{file}")));
     let names = [
         "Part {",
         "Base {",
@@ -130,7 +130,8 @@ fn the_store_pages_fields_are_those_of_the_manifest() {
     let shared = |text: &&str| names.iter().any(|name| text.starts_with(name));
     let own = manifest.split("\npub struct ").skip(1);
     let mut structs = 0;
-    for text in own.chain(wire.split("\npub struct ").filter(shared)) {
+    let wire = wire.iter().flat_map(|text| text.split("\npub struct "));
+    for text in own.chain(wire.filter(shared)) {
         let (name, rest) = text.split_once(" {\n").expect("a struct with fields");
         let fields = rest.split("\n}\n").next().unwrap_or_default();
         let real: Vec<&str> = fields
@@ -150,7 +151,7 @@ fn the_store_pages_fields_are_those_of_the_manifest() {
 }
 
 /// Checks the paths to sources in the architecture page, such as `vmlib/src/send.rs`. In that page
-/// `machine/` and `wire/` are short for folders of `vmlib`, and a path without a crate is below
+/// `machine/`, `endpoint/` and `wire/` are short for folders of `vmlib`, and a path without a crate is below
 /// `vmlib/machine/src`.
 #[test]
 fn the_architecture_page_names_files_that_exist() {
@@ -163,6 +164,7 @@ fn the_architecture_page_names_files_that_exist() {
             word.to_owned(),
             format!("vmlib/machine/src/{word}"),
             word.replacen("machine/", "vmlib/machine/src/", 1),
+            word.replacen("endpoint/", "vmlib/endpoint/src/", 1),
             word.replacen("wire/", "vmlib/wire/src/", 1),
         ];
         assert!(

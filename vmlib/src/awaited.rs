@@ -7,7 +7,7 @@
 //! when all messages of the task have come.
 
 use std::collections::BTreeMap;
-use vm_machine::Time;
+use vm_endpoint::Time;
 use vm_wire::{Frame, Message as _, Tid, limits, task::Await};
 
 /// The tasks of which messages are awaited.

@@ -15,7 +15,7 @@ use crate::{
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, time::Duration};
-use vm_machine::{Filter, Received, Time};
+use vm_endpoint::{Filter, Received, Time};
 use vm_wire::{
     Tid, limits,
     task::{FailKind, Failed, GroupAsk, GroupChange, GroupView},

@@ -198,7 +198,7 @@
 //!
 //! A call is an attempt, repeated until it is done (`primitive`). What crosses the sockets is in
 //! `link`, what concerns the process in `interrupt`, the start and end in `init` and `leave`.
-//! Order, acknowledgement and credit are in [`vm_machine::Endpoint`], the same code that the
+//! Order, acknowledgement and credit are in [`vm_endpoint::Endpoint`], the same code that the
 //! simulator runs.
 
 mod task;

@@ -10,7 +10,7 @@ use crate::error::ValueError;
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::{any::type_name, borrow::Cow};
-use vm_machine::Received;
+use vm_endpoint::Received;
 use vm_wire::Tid;
 
 /// Selects every sender, or every tag.

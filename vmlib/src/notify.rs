@@ -11,7 +11,7 @@ use crate::{
     recv::none_or_wait,
 };
 use std::time::Duration;
-use vm_machine::Notice;
+use vm_endpoint::Notice;
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,

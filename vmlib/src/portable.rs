@@ -50,7 +50,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use vm_machine::{EndpointState, ReceivedState};
+use vm_endpoint::{EndpointState, ReceivedState};
 use vm_wire::{
     Body, Message as _,
     interrupt::{Folders, Freeze, ORDER_MAX, Order, Report},
@@ -247,7 +247,7 @@ impl Task {
         &self,
         state: &S,
         asks: bool,
-        mut attempt: impl FnMut(&mut Core, vm_machine::Time) -> Result<Attempt<T>, E>,
+        mut attempt: impl FnMut(&mut Core, vm_endpoint::Time) -> Result<Attempt<T>, E>,
     ) -> Result<T, E> {
         loop {
             let done = self.shared.run_to_order(|core, now| {

@@ -41,7 +41,7 @@ use std::{
     thread::available_parallelism,
     time::Duration,
 };
-use vm_machine::{Endpoint, EndpointConfig, Received, Time};
+use vm_endpoint::{Endpoint, EndpointConfig, Received, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
     task::{Ended, HostEvent, KeptBy, Located, Welcome},

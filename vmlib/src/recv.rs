@@ -15,7 +15,7 @@ use crate::{
     primitive::{Attempt, Core, Shared, now},
 };
 use std::time::Duration;
-use vm_machine::{EndpointError, Filter, Received, Time};
+use vm_endpoint::{EndpointError, Filter, Received, Time};
 
 /// What [`Task::next`] found first.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use crate::{
     error::{LinkError, RequestError, TaskError},
     primitive::{Attempt, Core, Shared},
 };
-use vm_machine::Time;
+use vm_endpoint::Time;
 use vm_wire::{Frame, Message, Op, limits::REQUEST_RETRY, task::Failed};
 
 /// The requests of one task.

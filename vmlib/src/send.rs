@@ -14,7 +14,7 @@ use crate::{
 };
 use bytes::Bytes;
 use serde::Serialize;
-use vm_machine::{EndpointError, SendProgress, Sending, Time};
+use vm_endpoint::{EndpointError, SendProgress, Sending, Time};
 use vm_wire::{Tid, limits};
 
 impl Task {

@@ -16,7 +16,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     sync::OnceLock,
 };
-use vm_machine::{Filter, Received};
+use vm_endpoint::{Filter, Received};
 use vm_wire::Tid;
 
 /// The longest message that a simulated program sends. Bytes.

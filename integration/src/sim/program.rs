@@ -15,7 +15,8 @@ use super::{
 use asking::Asking;
 pub use requests::{MISSING_PROGRAM, PROGRAM};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use vm_machine::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sending, Time};
+use vm_endpoint::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sending};
+use vm_machine::Time;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     task::{Ended, HostEvent, KeptBy, Located, Welcome},

@@ -2,7 +2,7 @@
 //! one that is right.
 
 use super::{
-    RANDOM_ORDER, SUBSYSTEMS, circles, compare,
+    RANDOM_ORDER, SUBSYSTEMS, circles, compare, crates_in,
     modules::Tree,
     sizes,
     sources::{Source, code, lines_with},
@@ -238,6 +238,21 @@ fn the_list_of_exceptions_may_only_shrink() {
             "grown has grown to 130 lines: divide it",
             "new has 101 lines: divide it",
             "gone is small now: remove it from the list"
+        ]
+    );
+}
+
+#[test]
+fn a_crate_that_a_tree_lists_again_counts_once() {
+    let tree = "vmlib v0.1.0\nbytes v1.12.1\nserde v1.0.0\n\nbytes v1.12.1 (*)\nserde v2.0.0\n";
+    let crates: Vec<&str> = crates_in(tree).into_iter().collect();
+    assert_eq!(
+        crates,
+        [
+            "bytes v1.12.1",
+            "serde v1.0.0",
+            "serde v2.0.0",
+            "vmlib v0.1.0"
         ]
     );
 }

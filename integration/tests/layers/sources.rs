@@ -60,12 +60,13 @@ pub fn below(folder: &str) -> Vec<Source> {
 }
 
 /// The folders of the workspace's crates.
-pub const CRATES: [&str; 12] = [
+pub const CRATES: [&str; 13] = [
     "vmlib/wire",
     "vmlib/local",
     "vmlib/store",
     "vmlib/bucket",
     "vmlib/image",
+    "vmlib/endpoint",
     "vmlib/machine",
     "vmlib/coordinator",
     "vmlib",

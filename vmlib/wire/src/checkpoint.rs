@@ -6,7 +6,7 @@
 pub use crate::part::{Base, Part};
 use crate::{
     codec::{Body, message},
-    failure::Failed,
+    failure::{FailKind, Failed},
     id::{CheckpointId, HostId, MachineId, Tid},
     limits,
     peer::{Belongings, KeepOrder},
@@ -62,6 +62,17 @@ impl KeptChunks {
     /// Bytes of all chunks.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.len()).sum()
+    }
+
+    /// The failure of a checkpoint for which hosts keep that many bytes, more than
+    /// [`limits::KEPT_SAVED_MAX`].
+    pub fn too_much(bytes: usize) -> Failed {
+        let text = format!(
+            "{bytes} bytes of messages of tasks that have ended wait for tasks of the application, \
+             more than the {} that a checkpoint can hold; try again when those have received",
+            limits::KEPT_SAVED_MAX
+        );
+        Failed::new(FailKind::Limit, text)
     }
 }
 

@@ -19,7 +19,9 @@ use crate::sim::{
     queue::{MS, Moment, SECOND},
 };
 use std::collections::VecDeque;
-use vm_machine::{Agreed, Coordinator, Input, MoveKey};
+use vm_coordinator::Coordinator;
+use vm_machine::{Agreed, Input};
+use vm_wire::peer::MoveKey;
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     coordinator::{Mail, Serve},

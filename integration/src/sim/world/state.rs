@@ -30,7 +30,8 @@ use process::{Order, Process};
 use shelf::{Shelf, Shelving};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{CutKey, Store};
-use vm_machine::{ConnId, Input, MoveKey, Outbox};
+use vm_machine::{ConnId, Input, Outbox};
+use vm_wire::peer::MoveKey;
 use vm_wire::{Frame, HostId, MachineId, Tid, peer::MovePhase};
 use wish::{DrainWish, Wish};
 

@@ -4,12 +4,10 @@
 //! A subsystem gets `&mut Context` beside its own tables. The context knows no subsystem.
 
 use super::{config::DaemonConfig, counters::Counters, effect::Effect};
-use crate::{
-    Agreement, AgreementOutput, Endpoint, EndpointConfig, Keeper, Outbox, Output, Time,
-    route::Routes,
-};
+use crate::{Agreement, AgreementOutput, Outbox, Output, Time, route::Routes};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use vm_endpoint::{Endpoint, EndpointConfig, Keeper};
 use vm_wire::{
     Frame, HostId, MachineId, Tid,
     agreed::ExitStatus,

@@ -2,7 +2,8 @@
 //! messages of tasks, so it arrives once and in order however often the link breaks.
 
 use super::Daemon;
-use crate::{Filter, Output, Received};
+use crate::Output;
+use vm_endpoint::{Filter, Received};
 use vm_wire::{
     Frame, FrameReader, Header, HostId,
     checkpoint::{KeptSaved, PartSaved, PartStands},

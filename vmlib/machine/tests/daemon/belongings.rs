@@ -4,7 +4,8 @@
 use crate::moves::{check, counters, held, host_of, setting};
 use crate::world::{Carry, Told, World, on};
 use std::time::Duration;
-use vm_machine::{Input, Notice};
+use vm_endpoint::Notice;
+use vm_machine::Input;
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,

@@ -5,7 +5,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     time::Duration,
 };
-use vm_machine::{ConnId, Endpoint, Input, Written};
+use vm_endpoint::Endpoint;
+use vm_machine::{ConnId, Input, Written};
 use vm_wire::{
     CheckpointId, HostId, Tid,
     agreed::ExitStatus,

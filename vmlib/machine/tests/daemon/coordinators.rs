@@ -3,7 +3,8 @@
 
 use crate::world::{Carry, World, on};
 use std::{collections::VecDeque, time::Duration};
-use vm_machine::{ConnId, Coordinated, Coordinator, Input, MoveCounters};
+use vm_coordinator::Coordinator;
+use vm_machine::{ConnId, Coordinated, Input, MoveCounters};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     console::{Answer, Request},

@@ -2,7 +2,7 @@
 
 use crate::world::{SIGKILL, Told, World, on, tid};
 use std::time::Duration;
-use vm_machine::Notice;
+use vm_endpoint::Notice;
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,

@@ -6,7 +6,7 @@ use crate::{
     world::{Carry, World, on, spawn},
 };
 use std::time::Duration;
-use vm_machine::Notice;
+use vm_endpoint::Notice;
 use vm_wire::{
     CheckpointId, HostId, Message as _, Tid,
     agreed::ExitStatus,

@@ -10,9 +10,9 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
 };
+use vm_endpoint::Endpoint;
 use vm_machine::{
-    AgreementConfig, ConnId, Daemon, DaemonConfig, Endpoint, Input, LaunchSpec, Outbox, Output,
-    Time,
+    AgreementConfig, ConnId, Daemon, DaemonConfig, Input, LaunchSpec, Outbox, Output, Time,
 };
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,

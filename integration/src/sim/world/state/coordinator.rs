@@ -2,7 +2,7 @@
 
 use crate::sim::{network::Slot, queue::Moment};
 use std::collections::VecDeque;
-use vm_machine::Coordinator;
+use vm_coordinator::Coordinator;
 use vm_wire::{Frame, coordinator::Serve};
 
 /// The process of a coordinator.

@@ -33,7 +33,6 @@
 use super::cuts::{Ended, Postponed, Resumed};
 use crate::{
     LaunchSpec, Output,
-    checkpointing::too_much_kept,
     daemon::{Daemon, signal_numbers::SIGKILL},
 };
 use vm_wire::{
@@ -143,7 +142,7 @@ impl Daemon {
             let text = format!("host '{name}' is leaving the machine; try again");
             Err(Failed::new(FailKind::Busy, text))
         } else if bytes > limits::KEPT_SAVED_MAX {
-            Err(too_much_kept(bytes))
+            Err(KeptChunks::too_much(bytes))
         } else {
             Ok(kept)
         };

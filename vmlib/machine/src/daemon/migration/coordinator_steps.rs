@@ -19,7 +19,7 @@
 
 use super::coordinators::{Life, Process};
 use crate::{
-    Agreed, Coordinated, MoveKey, Output,
+    Agreed, Coordinated, Output,
     daemon::{Daemon, context::Timer},
 };
 use std::collections::BTreeSet;
@@ -28,7 +28,7 @@ use vm_wire::{
     agreed::Change,
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
-    peer::{MoveAsk, MoveCancel, MoveOrder, MoveReported, MoveState, Order},
+    peer::{MoveAsk, MoveCancel, MoveKey, MoveOrder, MoveReported, MoveState, Order},
     task::{FailKind, Failed},
 };
 

@@ -1,8 +1,11 @@
 //! The processes on this host that are coordinators of applications.
 
-use crate::{MoveKey, Time};
+use crate::Time;
 use std::collections::{BTreeMap, BTreeSet};
-use vm_wire::{Tid, peer::Order};
+use vm_wire::{
+    Tid,
+    peer::{MoveKey, Order},
+};
 
 /// The process of an application's coordinator on this host.
 #[derive(Debug)]

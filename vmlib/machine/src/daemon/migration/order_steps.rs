@@ -9,12 +9,15 @@ use super::{
     outgoing::{Leaving, Stage},
 };
 use crate::{
-    Agreed, Coordinated, MoveKey, Time,
+    Agreed, Coordinated, Time,
     daemon::{Daemon, objection::CUT},
 };
 use vm_wire::{
     HostId, Tid, limits,
-    peer::{MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveReport, MoveReported, MoveState, Order},
+    peer::{
+        MoveCancel, MoveEnd, MoveKey, MoveOrder, MovePhase, MoveReport, MoveReported, MoveState,
+        Order,
+    },
     task::{FailKind, Failed},
 };
 

@@ -1,10 +1,10 @@
 //! Orders of coordinators to this host, and what became of them.
 
-use crate::{MoveKey, Time};
+use crate::Time;
 use std::collections::{BTreeMap, VecDeque};
 use vm_wire::{
     HostId, Tid,
-    peer::{MoveOrder, MoveReport, MoveReported, Order},
+    peer::{MoveKey, MoveOrder, MoveReport, MoveReported, Order},
     task::Failed,
 };
 

@@ -2,7 +2,8 @@
 
 use super::{World, spawn};
 use bytes::Bytes;
-use vm_machine::{ConnId, Filter, Input, SendProgress};
+use vm_endpoint::{Filter, SendProgress};
+use vm_machine::{ConnId, Input};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,

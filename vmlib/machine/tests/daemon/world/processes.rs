@@ -2,7 +2,8 @@
 
 use super::{Process, SIGKILL, SIGTERM, Told, World};
 use std::collections::{BTreeMap, VecDeque};
-use vm_machine::{ConnId, Endpoint, EndpointConfig, Input, Notice};
+use vm_endpoint::{Endpoint, EndpointConfig, Notice};
+use vm_machine::{ConnId, Input};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,

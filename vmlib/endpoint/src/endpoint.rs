@@ -22,9 +22,10 @@
 //! is not whole is never seen.
 
 use crate::{
-    Time,
     inbox::{Envelope, Filter, Inbox, InboxState, Received},
     pair::{Pair, PairState, Stamp},
+    sending::{EndpointError, SendProgress, Sending},
+    time::Time,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -35,8 +36,6 @@ use vm_wire::{
     limits,
     task::{Ended, HostEvent, KeptBy, Located},
 };
-
-pub use crate::pair::Sending;
 
 /// What an endpoint needs to know of its task.
 #[derive(Debug, Clone)]
@@ -51,55 +50,6 @@ pub struct EndpointConfig {
     pub epoch: u32,
     /// Generation of the task's application.
     pub generation: u32,
-}
-
-/// How far a message is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SendProgress {
-    /// All of it is in the channel's hands; the caller may forget it.
-    Done,
-    /// Poll again when frames have come in.
-    NeedsCredit,
-}
-
-/// Why a message cannot be sent.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EndpointError {
-    /// Longer than a message may be.
-    #[error(
-        "a message of {len} bytes; at most {} are possible",
-        limits::MESSAGE_MAX
-    )]
-    TooLong {
-        /// Its length.
-        len: u64,
-    },
-    /// The sender's own inbox is full while it waits for credit: the peer may be waiting for it in
-    /// the same way. The message can be polled on after messages were received.
-    #[error(
-        "the inbox is full ({unread} bytes unread, {bytes} of them from {from}): receive before sending more"
-    )]
-    InboxFull {
-        /// Who has most bytes in it.
-        from: Tid,
-        /// How many.
-        bytes: u64,
-        /// All unread bytes.
-        unread: u64,
-    },
-    /// Another message to the same peer was begun before this one was complete; the receiver will
-    /// see only the other.
-    #[error("the message to {to} was given up for another one")]
-    Superseded {
-        /// The peer.
-        to: Tid,
-    },
-    /// Too much waits in the backlog for that peer.
-    #[error("more than {} bytes wait to be sent to {to}", limits::QUEUE_BYTES)]
-    Backlog {
-        /// The peer.
-        to: Tid,
-    },
 }
 
 /// What a task is told besides messages.

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use proptest::{prelude::*, test_runner::RngSeed};
 use std::collections::{BTreeMap, VecDeque};
-use vm_machine::{
+use vm_endpoint::{
     Endpoint, EndpointConfig, EndpointError, Filter, Keeper, Notice, Received, SendProgress,
     Sending, Time,
 };

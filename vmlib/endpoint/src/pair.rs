@@ -1,56 +1,14 @@
 //! Both channels between a task and one peer: what goes out of one half acknowledges the other.
 
 use crate::{
-    Time,
     channel::{Receiver, ReceiverState, Sender, SenderState},
-    endpoint::{EndpointError, SendProgress},
+    sending::{EndpointError, SendProgress, Sending},
+    time::Time,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use vm_wire::{
-    Frame, Header, HostId, Op, Tid,
-    agreed::ExitStatus,
-    limits::{CHUNK_MAX, CHUNK_OVERHEAD},
-    task::Ended,
-};
-
-/// One message on its way into the channel; see `Endpoint::start_send`.
-#[derive(Debug, Clone)]
-pub struct Sending {
-    pub(crate) to: Tid,
-    pub(crate) context: u32,
-    pub(crate) tag: i32,
-    pub(crate) body: Bytes,
-    /// How much of the body was given to the channel.
-    offset: usize,
-    /// The pair's number of this message, once its first chunk was sent.
-    number: Option<u64>,
-    pub(crate) done: bool,
-}
-
-impl Sending {
-    pub(crate) fn new(to: Tid, context: u32, tag: i32, body: Bytes) -> Self {
-        Sending {
-            to,
-            context,
-            tag,
-            body,
-            offset: 0,
-            number: None,
-            done: false,
-        }
-    }
-
-    /// To whom the message goes.
-    pub fn to(&self) -> Tid {
-        self.to
-    }
-
-    fn cost(&self) -> u64 {
-        self.body.len() as u64 + CHUNK_OVERHEAD
-    }
-}
+use vm_wire::{Frame, Header, HostId, Op, Tid, agreed::ExitStatus, limits::CHUNK_MAX, task::Ended};
 
 /// What every frame of an endpoint says of it at this moment.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@
 //! whose inbox is full tells neither (see [`Receiver::tell`]), so that its senders come to rest one
 //! window further on.
 
-use crate::Time;
+use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, VecDeque},

@@ -11,8 +11,8 @@
 //! goes along when the receiver moves ([`Keeper::kept_for`], [`Keeper::forget`]).
 
 use crate::{
-    Time,
     channel::{Sender, is_left},
+    time::Time,
 };
 use std::collections::{BTreeMap, VecDeque};
 use vm_wire::{

@@ -29,11 +29,11 @@
 //! coordinator that replaces another closes a cut that it finds, and the requesters repeat their
 //! requests.
 
-use crate::{MoveKey, Time};
 use std::{
     collections::{BTreeMap, VecDeque},
     time::Duration,
 };
+use vm_endpoint::Time;
 use vm_wire::{
     HostId, Tid,
     checkpoint::{
@@ -42,7 +42,7 @@ use vm_wire::{
         Stop,
     },
     limits,
-    peer::Order,
+    peer::{MoveKey, Order},
     task::{FailKind, Failed},
 };
 
@@ -122,7 +122,7 @@ impl Saving {
                 }
                 let bytes: usize = kept.values().flatten().map(KeptChunks::bytes).sum();
                 if bytes > limits::KEPT_SAVED_MAX {
-                    return Err(too_much_kept(bytes));
+                    return Err(KeptChunks::too_much(bytes));
                 }
             }
             Order::CutLost(lost) if lost.epoch == agreed.epoch => {
@@ -443,16 +443,6 @@ impl Checkpointing {
 
 fn micros(span: Duration) -> u64 {
     span.as_micros() as u64
-}
-
-/// Why a checkpoint is not made.
-pub(crate) fn too_much_kept(bytes: usize) -> Failed {
-    let text = format!(
-        "{bytes} bytes of messages of tasks that have ended wait for tasks of the application, more \
-         than the {} that a checkpoint can hold; try again when those have received",
-        limits::KEPT_SAVED_MAX
-    );
-    Failed::new(FailKind::Limit, text)
 }
 
 #[cfg(test)]

@@ -36,25 +36,20 @@
 //! The phases are the five of TotalCheckpoint (Kovács 2008), and copying, in which the task runs;
 //! `docs/protocol.md` lays them and the messages beside those of the thesis.
 
-use crate::{
-    Time,
-    checkpointing::{Checkpointing, Step},
-};
+use super::checkpointing::{Checkpointing, Step};
 use std::collections::{BTreeMap, VecDeque};
+use vm_endpoint::Time;
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
     checkpoint::{CheckpointAsk, CheckpointEnd},
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
     peer::{
-        MoveAsk, MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveProgress, MoveReported, MoveState,
-        MoveWay, Order,
+        MoveAsk, MoveCancel, MoveEnd, MoveKey, MoveOrder, MovePhase, MoveProgress, MoveReported,
+        MoveState, MoveWay, Order,
     },
     task::{FailKind, Failed},
 };
-
-/// A move by who asked for it: a daemon, and its number for it.
-pub type MoveKey = (HostId, u64);
 
 /// A move under way.
 #[derive(Debug)]

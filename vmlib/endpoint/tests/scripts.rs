@@ -27,7 +27,7 @@ use std::{
     error::Error,
     fmt::Write,
 };
-use vm_machine::{Endpoint, EndpointConfig, Filter, Keeper, Notice, Sending, Time};
+use vm_endpoint::{Endpoint, EndpointConfig, Filter, Keeper, Notice, Sending, Time};
 use vm_wire::{
     Frame, Header, HostId, MachineId, Op, Tid,
     agreed::ExitStatus,
@@ -154,7 +154,7 @@ impl Script {
         let mut sending = self.sendings.remove(from).ok_or("nothing is being sent")?;
         let mut out = VecDeque::new();
         let progress = self.end(from)?.poll_send(now, &mut sending, &mut out);
-        if progress != Ok(vm_machine::SendProgress::Done) {
+        if progress != Ok(vm_endpoint::SendProgress::Done) {
             self.sendings.insert(from.to_owned(), sending);
         }
         let progress = match progress {
@@ -220,106 +220,136 @@ impl Script {
 
     /// A command of one end.
     fn of_end(&mut self, who: &str, words: &Words<'_>) -> Outcome {
-        let now = self.now;
-        let mut out = VecDeque::new();
-        let mut said = String::new();
         match words.word(0)? {
-            "send" => {
-                self.messages += 1;
-                let letter = b'A' + (self.messages - 1) % 26;
-                let (to, len) = (tid(words.word(1)?)?, words.word(2)?.parse()?);
-                let (context, tag) = (words.number("context")?, words.number("tag")?);
-                let body = Bytes::from(vec![letter; len]);
-                let (context, tag) = (context.unwrap_or(0), tag.unwrap_or(0));
-                let sending = self.end(who)?.start_send(to, context, tag, body);
-                self.sendings.insert(who.to_owned(), sending);
-                return self.poll(who);
-            }
-            "queue" => {
-                self.messages += 1;
-                let letter = b'A' + (self.messages - 1) % 26;
-                let (to, len) = (tid(words.word(1)?)?, words.word(2)?.parse()?);
-                let body = Bytes::from(vec![letter; len]);
-                if let Err(error) = self.end(who)?.queue(now, to, body, &mut out) {
-                    said = error.to_string();
-                }
-            }
-            "poll" => return self.poll(who),
-            "take" => {
-                let taken = self.end(who)?.take(now, &words.filter()?, &mut out);
-                said = taken.map_or("nothing".to_owned(), |message| {
-                    let letter = message.body.first().map_or('-', |byte| char::from(*byte));
-                    let whole = message.body.iter().all(|byte| char::from(*byte) == letter);
-                    assert!(whole, "a message is made of one letter");
-                    let (from, len) = (name(message.from), message.body.len());
-                    format!("from {from} tag={} {letter} x {len}", message.tag)
-                });
-            }
-            "peek" => {
-                let envelope = self.end(who)?.peek(&words.filter()?);
-                said = envelope.map_or("nothing".to_owned(), |envelope| {
-                    let (from, tag, len) = (name(envelope.from), envelope.tag, envelope.len);
-                    format!("from {from} tag={tag} {len} bytes")
-                });
-            }
-            "notices" => {
-                let end = self.end(who)?;
-                let notices = std::iter::from_fn(|| end.take_notice());
-                let lines: Vec<String> = notices
-                    .map(|notice| match notice {
-                        Notice::Ended { tid, status } => format!("{} {status}", name(tid)),
-                        Notice::Host(event) => format!("{event:?}"),
-                    })
-                    .collect();
-                said = if lines.is_empty() {
-                    "none".to_owned()
-                } else {
-                    lines.join("\n")
-                };
-            }
-            "ended" => {
-                let last: Option<u64> = words.number("last")?;
-                let ended = Ended {
-                    tid: tid(words.word(1)?)?,
-                    status: last.map_or(ExitStatus::Signal(9), |_| ExitStatus::Left(0)),
-                    last,
-                    keeper: HostId(1),
-                    watched: true,
-                };
-                self.end(who)?.ended(now, ended, &mut out);
-            }
-            "located" => {
-                let located = Located {
-                    peer: words.at(1).map(tid).transpose()?,
-                    host: HostId(words.number("host")?.ok_or("host is missing")?),
-                    incarnation: words.number("incarnation")?.unwrap_or(0),
-                };
-                let generation = words.number("generation")?.unwrap_or(0);
-                match self.ends.get_mut(who) {
-                    Some(end) => end.located(now, &located, generation, &mut out),
-                    None => self.keeper.located(now, &located, generation, &mut out),
-                }
-            }
+            "send" => self.send(who, words),
+            "queue" => self.queue(who, words),
+            "poll" => self.poll(who),
+            "take" => self.take(who, words),
+            "peek" => self.peek(who, words),
+            "notices" => self.notices(who),
+            "ended" => self.ended(who, words),
+            "located" => self.located(who, words),
             "resend" => {
                 let order = Frame::new(Header::new(Op::Resend), Bytes::new());
-                return Ok(self.deliver(&order.between(tid(words.word(1)?)?, tid(who)?)));
+                Ok(self.deliver(&order.between(tid(words.word(1)?)?, tid(who)?)))
             }
-            "leave" => {
-                let (frames, last) = self.end(who)?.leave();
-                for frame in frames {
-                    assert_eq!(frame.header.flags, Header::KEEP);
-                    self.keeper.keep(now, frame, &mut out)?;
-                }
-                let numbers = last
-                    .iter()
-                    .map(|(to, last)| format!("last for {}: {last}", name(*to)));
-                said = numbers.collect::<Vec<_>>().join("\n");
-                self.keeper.left(tid(who)?, last);
-                self.ends.remove(who);
-            }
-            other => return Err(format!("an end cannot {other}").into()),
+            "leave" => self.leave(who),
+            other => Err(format!("an end cannot {other}").into()),
         }
-        Ok(format!("{said}\n{}", self.sent(out)).trim().to_owned())
+    }
+
+    /// The output of a command: `text`, then the frames that were sent.
+    fn printed(&mut self, text: &str, out: VecDeque<Frame>) -> Outcome {
+        Ok(format!("{text}\n{}", self.sent(out)).trim().to_owned())
+    }
+
+    /// The body of the next message: its letter, `len` times.
+    fn body(&mut self, len: usize) -> Bytes {
+        self.messages += 1;
+        let letter = b'A' + (self.messages - 1) % 26;
+        Bytes::from(vec![letter; len])
+    }
+
+    fn send(&mut self, who: &str, words: &Words<'_>) -> Outcome {
+        let to = tid(words.word(1)?)?;
+        let body = self.body(words.word(2)?.parse()?);
+        let (context, tag) = (words.number("context")?, words.number("tag")?);
+        let (context, tag) = (context.unwrap_or(0), tag.unwrap_or(0));
+        let sending = self.end(who)?.start_send(to, context, tag, body);
+        self.sendings.insert(who.to_owned(), sending);
+        self.poll(who)
+    }
+
+    fn queue(&mut self, who: &str, words: &Words<'_>) -> Outcome {
+        let (now, mut out) = (self.now, VecDeque::new());
+        let to = tid(words.word(1)?)?;
+        let body = self.body(words.word(2)?.parse()?);
+        let queued = self.end(who)?.queue(now, to, body, &mut out);
+        let text = queued.map_or_else(|error| error.to_string(), |()| String::new());
+        self.printed(&text, out)
+    }
+
+    fn take(&mut self, who: &str, words: &Words<'_>) -> Outcome {
+        let (now, mut out) = (self.now, VecDeque::new());
+        let taken = self.end(who)?.take(now, &words.filter()?, &mut out);
+        let text = taken.map_or("nothing".to_owned(), |message| {
+            let letter = message.body.first().map_or('-', |byte| char::from(*byte));
+            let whole = message.body.iter().all(|byte| char::from(*byte) == letter);
+            assert!(whole, "a message is made of one letter");
+            let (from, len) = (name(message.from), message.body.len());
+            format!("from {from} tag={} {letter} x {len}", message.tag)
+        });
+        self.printed(&text, out)
+    }
+
+    fn peek(&mut self, who: &str, words: &Words<'_>) -> Outcome {
+        let envelope = self.end(who)?.peek(&words.filter()?);
+        let text = envelope.map_or("nothing".to_owned(), |envelope| {
+            let (from, tag, len) = (name(envelope.from), envelope.tag, envelope.len);
+            format!("from {from} tag={tag} {len} bytes")
+        });
+        self.printed(&text, VecDeque::new())
+    }
+
+    fn notices(&mut self, who: &str) -> Outcome {
+        let end = self.end(who)?;
+        let notices = std::iter::from_fn(|| end.take_notice());
+        let lines: Vec<String> = notices
+            .map(|notice| match notice {
+                Notice::Ended { tid, status } => format!("{} {status}", name(tid)),
+                Notice::Host(event) => format!("{event:?}"),
+            })
+            .collect();
+        let text = match lines.is_empty() {
+            true => "none".to_owned(),
+            false => lines.join("\n"),
+        };
+        self.printed(&text, VecDeque::new())
+    }
+
+    fn ended(&mut self, who: &str, words: &Words<'_>) -> Outcome {
+        let (now, mut out) = (self.now, VecDeque::new());
+        let last: Option<u64> = words.number("last")?;
+        let ended = Ended {
+            tid: tid(words.word(1)?)?,
+            status: last.map_or(ExitStatus::Signal(9), |_| ExitStatus::Left(0)),
+            last,
+            keeper: HostId(1),
+            watched: true,
+        };
+        self.end(who)?.ended(now, ended, &mut out);
+        self.printed("", out)
+    }
+
+    fn located(&mut self, who: &str, words: &Words<'_>) -> Outcome {
+        let (now, mut out) = (self.now, VecDeque::new());
+        let located = Located {
+            peer: words.at(1).map(tid).transpose()?,
+            host: HostId(words.number("host")?.ok_or("host is missing")?),
+            incarnation: words.number("incarnation")?.unwrap_or(0),
+        };
+        let generation = words.number("generation")?.unwrap_or(0);
+        match self.ends.get_mut(who) {
+            Some(end) => end.located(now, &located, generation, &mut out),
+            None => self.keeper.located(now, &located, generation, &mut out),
+        }
+        self.printed("", out)
+    }
+
+    fn leave(&mut self, who: &str) -> Outcome {
+        let (now, mut out) = (self.now, VecDeque::new());
+        let (frames, last) = self.end(who)?.leave();
+        for frame in frames {
+            assert_eq!(frame.header.flags, Header::KEEP);
+            self.keeper.keep(now, frame, &mut out)?;
+        }
+        let numbers = last
+            .iter()
+            .map(|(to, last)| format!("last for {}: {last}", name(*to)));
+        let text = numbers.collect::<Vec<_>>().join("\n");
+        self.keeper.left(tid(who)?, last);
+        self.ends.remove(who);
+        self.printed(&text, out)
     }
 }
 
@@ -355,7 +385,7 @@ macro_rules! scripts {
         $(#[$doc])*
         #[test]
         fn $name() -> std::io::Result<()> {
-            let file = concat!("tests/scripts/endpoint/", stringify!($name));
+            let file = concat!("tests/scripts/", stringify!($name));
             goldenscript::run(&mut Script::default(), file)
         }
     )* };

@@ -1,0 +1,28 @@
+//! Exactly-once delivery of messages between two ends, as pure state machines.
+//!
+//! Each task has an [`Endpoint`] in its library, and each daemon has one for its orders to other
+//! daemons. Messages between two endpoints are delivered exactly once and in order, although frames
+//! between them may be lost, doubled and reordered. When a task has ended, the [`Keeper`] of its
+//! host's daemon delivers the messages that its receivers have not acknowledged.
+//!
+//! Reading order: [`channel`] (one direction between two ends: numbers, acknowledgements, credit),
+//! `pair` (both directions), [`inbox`] (messages that were received and not read), [`endpoint`] (all
+//! pairs of one end), [`keeper`].
+//!
+//! Invariants: nothing here does I/O, reads a clock or draws a random number. The caller passes the
+//! [`Time`] of each step, and gets frames in an outbox. So the task library, the daemon and the
+//! simulator run the same code.
+
+pub mod channel;
+pub mod endpoint;
+pub mod inbox;
+pub mod keeper;
+mod pair;
+pub mod sending;
+pub mod time;
+
+pub use endpoint::{Endpoint, EndpointConfig, EndpointState, Notice};
+pub use inbox::{Envelope, Filter, Received, ReceivedState};
+pub use keeper::{Keeper, KeeperFull};
+pub use sending::{EndpointError, SendProgress, Sending};
+pub use time::Time;

@@ -1,0 +1,93 @@
+//! One message that is being sent, its progress, and its errors.
+
+use bytes::Bytes;
+use vm_wire::{
+    Tid,
+    limits::{self, CHUNK_OVERHEAD},
+};
+
+/// A message that is being sent; see [`Endpoint::start_send`](crate::Endpoint::start_send).
+#[derive(Debug, Clone)]
+pub struct Sending {
+    pub(crate) to: Tid,
+    pub(crate) context: u32,
+    pub(crate) tag: i32,
+    pub(crate) body: Bytes,
+    /// Bytes of the body that the channel has.
+    pub(crate) offset: usize,
+    /// The pair's number of this message, once its first chunk was sent.
+    pub(crate) number: Option<u64>,
+    pub(crate) done: bool,
+}
+
+impl Sending {
+    pub(crate) fn new(to: Tid, context: u32, tag: i32, body: Bytes) -> Self {
+        Sending {
+            to,
+            context,
+            tag,
+            body,
+            offset: 0,
+            number: None,
+            done: false,
+        }
+    }
+
+    /// The receiver of the message.
+    pub fn to(&self) -> Tid {
+        self.to
+    }
+
+    pub(crate) fn cost(&self) -> u64 {
+        self.body.len() as u64 + CHUNK_OVERHEAD
+    }
+}
+
+/// The state of a message that is being sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendProgress {
+    /// The channel has the whole message; the caller may forget it.
+    Done,
+    /// The channel has no credit for the rest: poll again when frames have arrived.
+    NeedsCredit,
+}
+
+/// Why a message cannot be sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// The message is longer than [`limits::MESSAGE_MAX`].
+    #[error(
+        "a message of {len} bytes; at most {} are possible",
+        limits::MESSAGE_MAX
+    )]
+    TooLong {
+        /// Its length. Bytes.
+        len: u64,
+    },
+    /// The sender waits for credit, and its own inbox is full: the peer may be waiting in the same
+    /// way. The message can be polled again after messages were received.
+    #[error(
+        "the inbox is full ({unread} bytes unread, {bytes} of them from {from}): receive before sending more"
+    )]
+    InboxFull {
+        /// The sender of most of the unread bytes.
+        from: Tid,
+        /// Unread bytes of that sender.
+        bytes: u64,
+        /// Unread bytes of all senders.
+        unread: u64,
+    },
+    /// Another message to the same peer was begun before this one was complete. The receiver will
+    /// see only the other message.
+    #[error("the message to {to} was given up for another one")]
+    Superseded {
+        /// The receiver.
+        to: Tid,
+    },
+    /// The backlog for that peer is full.
+    #[error("more than {} bytes wait to be sent to {to}", limits::QUEUE_BYTES)]
+    Backlog {
+        /// The receiver.
+        to: Tid,
+    },
+}
