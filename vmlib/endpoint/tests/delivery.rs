@@ -1,5 +1,5 @@
-//! Three endpoints over a wire that loses, doubles and overtakes: whatever it does, each message
-//! arrives once, whole and in the order of its pair.
+//! Three endpoints over a wire that loses, duplicates and reorders frames: each message must arrive
+//! once, whole and in the order of its pair.
 
 use bytes::Bytes;
 use proptest::{prelude::*, test_runner::RngSeed};
@@ -71,7 +71,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A message as it was sent: its tag and its bytes.
+/// A sent message: tag and bytes.
 type Sent = (i32, Bytes);
 
 struct Scene {
@@ -82,7 +82,7 @@ struct Scene {
     keeper: Keeper,
     sendings: Vec<Option<Sending>>,
     wire: Vec<Frame>,
-    /// What was sent and not yet received, by (from, to).
+    /// Messages that were sent and not yet received, by sender and receiver.
     expected: BTreeMap<(usize, usize), VecDeque<Sent>>,
     sent: u8,
 }
@@ -121,7 +121,7 @@ impl Scene {
         }
     }
 
-    /// Lets an endpoint that still exists do something, and puts on the wire what it sends.
+    /// Calls `act` on an endpoint that still exists, and puts the frames that it sends on the wire.
     fn with<T: Default>(
         &mut self,
         end: usize,
@@ -132,7 +132,7 @@ impl Scene {
             return T::default();
         };
         let result = act(endpoint, self.now, &mut out);
-        // A pair may hold a window, and a chunk more if that is larger.
+        // A pair may retain a window, and one chunk more if that is larger.
         assert!(endpoint.retained_bytes() <= ENDS as u64 * WINDOW);
         let retained = (0..ENDS).map(|peer| endpoint.sent(tid(peer)).1);
         assert_eq!(endpoint.unacknowledged(), retained.sum::<u64>());
@@ -186,7 +186,7 @@ impl Scene {
         }
     }
 
-    /// Receives, and checks that it is the first of those sent that the filter selects.
+    /// Receives a message, and checks that it is the first sent message that the filter selects.
     fn take(&mut self, at: usize, from: Option<usize>, tag: Option<i32>) -> bool {
         let filter = Filter {
             from: from.map(tid),
@@ -285,8 +285,8 @@ impl Scene {
         }
     }
 
-    /// Another endpoint goes on with what is kept of one, as in the new process of a portable task,
-    /// unless a message of it is half sent.
+    /// Another endpoint continues with the state of one, as in the new process of a portable task.
+    /// Nothing happens while a message is half sent.
     fn anew(&mut self, at: usize) {
         if self.sendings[at].is_some() {
             return;
@@ -311,7 +311,7 @@ impl Scene {
         self.wire.extend(out);
     }
 
-    /// From now on nothing is lost: everything that is pending must end.
+    /// From now on no frame is lost: everything that is pending must end.
     fn quiet(&mut self) {
         for _ in 0..1000 {
             for frame in std::mem::take(&mut self.wire) {
@@ -323,7 +323,7 @@ impl Scene {
                     received = true;
                 }
                 self.poll(end);
-                // A message to itself is in the inbox at once.
+                // A message to the sender itself is in the inbox at once.
                 received |= self.with(end, |end, _, _| end.peek(&ANYTHING)).is_some();
             }
             if self.wire.is_empty() && !received {
@@ -338,7 +338,8 @@ impl Scene {
         panic!("the endpoints never come to rest");
     }
 
-    /// What came in is all that was sent to those who still live, and all of it is acknowledged.
+    /// Checks that living endpoints received all messages sent to them, and that all are
+    /// acknowledged.
     fn check_all_received(&self) {
         for ((from, to), rest) in &self.expected {
             if self.ends[*to].is_some() {
@@ -356,7 +357,7 @@ impl Scene {
         assert!(self.sendings.iter().all(Option::is_none));
     }
 
-    /// The others learn that a task has ended: what they retain for it goes.
+    /// The others learn that a task has ended: they drop the messages retained for it.
     fn tell_end(&mut self, gone: usize) {
         self.located(&Located {
             peer: Some(tid(gone)),
@@ -366,7 +367,7 @@ impl Scene {
     }
 }
 
-/// The same cases in each run, unless `PROPTEST_RNG_SEED` asks for others.
+/// The same cases in each run, unless `PROPTEST_RNG_SEED` gives another seed.
 fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         failure_persistence: None,
@@ -394,7 +395,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_sent_before_an_exit_arrives_before_its_notify(
+    fn messages_sent_before_an_exit_arrive_before_its_notification(
         before in prop::collection::vec(step(), 0..150),
         after in prop::collection::vec(step(), 0..150),
     ) {
@@ -402,7 +403,7 @@ proptest! {
         for step in before {
             scene.run(step);
         }
-        // A library leaves only when it is in no send.
+        // A library leaves only when no send is under way.
         while scene.sendings[0].is_some() {
             scene.quiet();
         }
@@ -441,7 +442,7 @@ proptest! {
     }
 
     #[test]
-    fn of_a_killed_sender_only_whole_messages_arrive_and_none_after_its_notify(
+    fn of_a_killed_sender_only_whole_messages_arrive_and_none_after_its_notification(
         before in prop::collection::vec(step(), 0..150),
         between in prop::collection::vec(step(), 0..50),
         after in prop::collection::vec(step(), 0..150),
@@ -465,7 +466,7 @@ proptest! {
             while scene.take(watcher, Some(0), None) {}
             scene.expected.remove(&(0, watcher));
         }
-        // From here on `take` finds nothing expected from the killed one.
+        // From here on `take` expects nothing from the killed sender.
         for step in after {
             scene.run(step);
         }

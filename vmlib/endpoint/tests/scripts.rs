@@ -1,24 +1,24 @@
-//! Scripts of two or three endpoints over a wire that does what the script says.
+//! Scripts of two or three endpoints over a wire that the script controls.
 //!
-//! Ends are called a, b, c, born on hosts 1, 2, 3. Frames that an end sends are printed as
-//! `a -> b Data seq=1 ...` and stay on the wire until the script delivers or loses them; after
-//! `leave` the keeper answers for the end. Commands:
+//! The endpoints are a, b, c, of tasks spawned on hosts 1, 2, 3. Sent frames are printed as `a -> b
+//! Data seq=1 ...` and stay on the wire until the script delivers or loses them. After `leave` the
+//! keeper replies for the endpoint. Commands:
 //!
 //! | command | meaning |
 //! |---|---|
-//! | `new a b window=N inbox=N` | make these ends |
+//! | `new a b window=N inbox=N` | make these endpoints |
 //! | `a send b LEN tag=N context=N` | begin a message, filled with the letters of its number |
-//! | `a queue b LEN` | as a daemon does, which never waits |
-//! | `a poll` | go on with a message that needed credit |
+//! | `a queue b LEN` | send as a daemon does, which never waits |
+//! | `a poll` | continue with a message that needed credit |
 //! | `a take from=b tag=N context=N`, `a peek ...` | receive |
-//! | `a notices` | all notices |
-//! | `a ended b last=N` | notify; without `last`: b was killed |
-//! | `a located [b] host=N incarnation=N` | b is there (0: ended), or a link is new |
-//! | `a resend b` | a daemon dropped what a sent to b |
-//! | `a leave` | an exit in order |
+//! | `a notices` | print all notices |
+//! | `a ended b last=N` | a gets the notification of b's end; without `last`: b was killed |
+//! | `a located [b] host=N incarnation=N` | the host of b (0: ended), or of a new link |
+//! | `a resend b` | a daemon dropped frames from a to b |
+//! | `a leave` | a leaves in order |
 //! | `deliver [N]`, `lose [N]`, `double`, `reverse` | all frames on the wire, or the first N |
-//! | `wait MS` | time passes, what is due is done |
-//! | `stamp a generation=N` | the frames on the wire from a are of that generation |
+//! | `wait MS` | time passes; due work is done |
+//! | `stamp a generation=N` | sets the generation of a's frames on the wire |
 
 use bytes::Bytes;
 use goldenscript::{Argument, Command, Context, Runner};
@@ -95,7 +95,7 @@ fn show(frame: &Frame) -> String {
     text
 }
 
-/// What a command is given, by name, and what stands alone.
+/// The arguments of a command, named and unnamed.
 struct Words<'a>(&'a [Argument]);
 
 impl<'a> Words<'a> {
@@ -142,7 +142,7 @@ impl Script {
             .ok_or_else(|| format!("there is no {name}").into())
     }
 
-    /// Prints what was sent and puts it on the wire.
+    /// Prints sent frames and puts them on the wire.
     fn sent(&mut self, out: VecDeque<Frame>) -> String {
         let lines: Vec<String> = out.iter().map(show).collect();
         self.wire.extend(out);
@@ -218,7 +218,7 @@ impl Script {
         self.sent(out)
     }
 
-    /// A command of one end.
+    /// Carries out a command of one endpoint.
     fn of_end(&mut self, who: &str, words: &Words<'_>) -> Outcome {
         match words.word(0)? {
             "send" => self.send(who, words),

@@ -1,4 +1,4 @@
-//! The agreement of many hosts: scripts with a recorded course, and many random courses.
+//! Tests of the agreement of many hosts: scripts with recorded results, and many random runs.
 
 mod network;
 mod random;

@@ -1,12 +1,12 @@
-//! Many [`Agreement`]s over a network whose every delay and cut is told by the test.
+//! Many [`Agreement`]s over a network whose delays and cuts the test determines.
 //!
-//! Time is virtual: [`Network::run_until`] carries out deliveries and deadlines in their order.
-//! While it runs, the network checks what must always hold:
+//! Time is virtual: [`Network::run_until`] carries out deliveries and deadlines in their order. The
+//! network checks these invariants while it runs:
 //!
 //! - at equal indices the states of all hosts are equal;
 //! - no host applies `HostDead(h)` before the lease of `h` has ended;
 //! - a host ends by itself before its lease ends;
-//! - each change that was proposed is applied at most once.
+//! - each proposed change is applied at most once.
 
 use protobuf::Message as _;
 use std::{
@@ -26,21 +26,21 @@ pub const MACHINE: MachineId = MachineId::from_bits(0xbeef);
 /// A host of the network.
 pub struct Node {
     pub agreement: Agreement,
-    /// Until when it may act, as its outputs say.
+    /// End of its lease, according to its outputs.
     lease: Time,
-    /// When it ended, by itself or by the test.
+    /// Time of its end, by itself or by the test.
     pub ended: Option<Time>,
     leads: bool,
-    /// The last index at which its state was compared.
+    /// The last index at which the network compared its state.
     checked: u64,
-    /// While it stands still: frames wait.
+    /// Whether it does not run: frames for it wait.
     pub stalled: bool,
     held: Vec<Event>,
     /// Sequence number of its next task.
     next_task: u32,
 }
 
-/// Something on its way.
+/// An event in the queue.
 #[derive(Clone)]
 enum Event {
     Frame(HostId, HostId, Frame),
@@ -50,34 +50,34 @@ enum Event {
     Answer(ConnId, Frame),
 }
 
-/// See the module.
+/// The network; see the module.
 pub struct Network {
     pub now: Time,
     pub nodes: BTreeMap<HostId, Node>,
     pub config: AgreementConfig,
-    /// How long a frame takes; the test may change it.
+    /// Time that a frame takes. The test may change it.
     pub latency: Duration,
-    /// Frames to and from these are printed.
+    /// Frames from and to these hosts are printed.
     pub trace: Option<Vec<HostId>>,
-    /// What happened since it was last taken.
+    /// Events since the test last took them.
     pub events: Vec<String>,
     queue: BTreeMap<(Time, u64), Event>,
     order: u64,
     links: BTreeSet<(HostId, HostId)>,
     cuts: BTreeSet<(HostId, HostId)>,
-    /// The births that were applied, if only as void.
+    /// Tasks whose spawn was applied, also if it was void.
     pub outcomes: BTreeSet<Tid>,
-    /// When the last frame on each way arrives.
+    /// Arrival time of the last frame in each direction.
     last_on: BTreeMap<(HostId, HostId), Time>,
     joiners: BTreeMap<ConnId, Join>,
     next_conn: u64,
-    /// The state at each index, as the first host had it.
+    /// The state at each index, from the first host that reached it.
     states: BTreeMap<u64, Vec<u8>>,
-    /// The last entry that was printed and by whom it was applied: each is printed once.
+    /// The last printed entry, and the host that applied it: each entry is printed once.
     printed: (u64, HostId),
     /// The voters that were printed last.
     voters: Vec<HostId>,
-    /// Drops the frames for which it says so.
+    /// Chooses the frames to drop.
     pub lossy: Option<Box<dyn FnMut() -> bool>>,
 }
 
@@ -97,7 +97,7 @@ pub fn facts(name: &str) -> HostFacts {
 }
 
 impl Network {
-    /// A machine founded by a host of name `n1`.
+    /// A machine founded by host `n1`.
     pub fn founded(config: AgreementConfig) -> Self {
         let now = Time(1_000_000);
         let agreement = Agreement::found(now, config.clone(), MACHINE, facts("n1"), 1);
@@ -139,7 +139,7 @@ impl Network {
         self.nodes.insert(node.agreement.me(), node);
     }
 
-    /// A daemon of that name asks host `via` to let it in.
+    /// A daemon of that name requests host `via` to let it join.
     pub fn join(&mut self, name: &str, via: HostId) {
         self.next_conn += 1;
         let (conn, nonce) = (ConnId(self.next_conn), 1000 + self.next_conn);
@@ -149,7 +149,7 @@ impl Network {
         self.post(Event::Join(via, conn, join));
     }
 
-    /// Host `host` wants one task to be born there.
+    /// Host `host` proposes to start one task there.
     pub fn spawn(&mut self, host: HostId) -> Tid {
         let node = self.nodes.get_mut(&host).expect("the host is there");
         let first = node.next_task;
@@ -170,13 +170,13 @@ impl Network {
         Tid::new(MACHINE, host, first)
     }
 
-    /// Host `host` wants a change.
+    /// Host `host` proposes a change.
     pub fn propose(&mut self, host: HostId, change: Change) {
         let node = self.nodes.get_mut(&host).expect("the host is there");
         node.agreement.propose(change);
     }
 
-    /// The host ends at once, with all its tasks.
+    /// A host ends at once, with all its tasks.
     pub fn kill(&mut self, host: HostId) {
         self.end(host, "is killed");
     }
@@ -193,7 +193,7 @@ impl Network {
         }
     }
 
-    /// Hosts of `a` and of `b` cannot reach each other.
+    /// Cuts all links between hosts of `a` and hosts of `b`.
     pub fn cut(&mut self, a: &[HostId], b: &[HostId]) {
         for (a, b) in a.iter().flat_map(|a| b.iter().map(move |b| (*a, *b))) {
             self.cuts.insert(pair(a, b));
@@ -201,12 +201,12 @@ impl Network {
         }
     }
 
-    /// All cuts are over.
+    /// Ends all cuts.
     pub fn heal(&mut self) {
         self.cuts.clear();
     }
 
-    /// The link between two hosts breaks, with what is on it; it can be made again.
+    /// Breaks the link between two hosts and drops its frames. The link can be made again.
     pub fn drop_link(&mut self, a: HostId, b: HostId) {
         if !self.links.remove(&pair(a, b)) {
             return;
@@ -220,7 +220,7 @@ impl Network {
         self.post(Event::NoLink(b, a));
     }
 
-    /// A host stands still until [`Network::resume`].
+    /// Stops a host until [`Network::resume`].
     pub fn stall(&mut self, host: HostId) {
         self.nodes
             .get_mut(&host)
@@ -268,12 +268,12 @@ impl Network {
         self.queue.insert((at, self.order), event);
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn run(&mut self, duration: Duration) {
         self.run_until(duration, |_| false);
     }
 
-    /// Lets time pass until `done`; whether that came within `limit`.
+    /// Advances the time until `done`. Returns whether that was within `limit`.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&Network) -> bool) -> bool {
         let end = self.now + limit;
         loop {
@@ -300,7 +300,7 @@ impl Network {
             self.check_ends();
             match (event, due) {
                 (Some(key), _) if key.0 <= self.now => {
-                    // The end of a host may have taken it off its link meanwhile.
+                    // The end of a host may have removed the event from the queue meanwhile.
                     if let Some(event) = self.queue.remove(&key) {
                         self.carry_out(event);
                     }
@@ -486,7 +486,7 @@ impl Network {
         }
     }
 
-    /// Equal indices mean equal states.
+    /// Compares the state of a host with the states of others at the same index.
     fn check_state(&mut self, host: HostId) {
         let node = self.nodes.get_mut(&host).expect("it is stepping");
         let state = node.agreement.state();
@@ -504,7 +504,7 @@ impl Network {
         }
     }
 
-    /// Says who begins or ceases to lead, and which voters a leader sees.
+    /// Prints the hosts that begin or cease to lead, and the voters that a leader sees.
     fn note_leader(&mut self, host: HostId) {
         let node = self.nodes.get_mut(&host).expect("it is stepping");
         let leads = node.agreement.leader() == host;
@@ -522,7 +522,7 @@ impl Network {
         news.into_iter().for_each(|text| self.say(text));
     }
 
-    /// One line per host that is up.
+    /// One line for each host that is up.
     pub fn status(&self) -> String {
         let mut lines = String::new();
         for (host, agreement) in self.up() {

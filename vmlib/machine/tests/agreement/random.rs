@@ -1,15 +1,15 @@
-//! Random courses: faults of all kinds, then quiet, from one seed each.
+//! Random runs: faults of all kinds, then quiet, each run from one seed.
 //!
-//! While faults come, the network checks what must always hold (see [`Network`]). Then everything
-//! heals, and what is pending must end: the hosts that are left are equal, led by one of them, and
-//! each change that one of them wanted was applied, once.
+//! The network checks its invariants while faults occur (see [`Network`]). Then all faults end, and
+//! all pending work must end: the remaining hosts have equal states and one of them as the leader,
+//! and each change that a remaining host proposed was applied once.
 
 use crate::network::Network;
 use std::{ops::Range, time::Duration};
 use vm_machine::{Agreement, AgreementConfig};
 use vm_wire::{HostId, Tid, agreed::Change};
 
-/// SplitMix64: enough to choose faults by.
+/// SplitMix64: good enough to choose faults.
 struct Dice(u64);
 
 impl Dice {
@@ -73,7 +73,7 @@ impl Course {
         self.network.run(Duration::from_secs(2));
     }
 
-    /// Something happens, and some time passes.
+    /// Makes one random fault, and advances the time.
     fn fault(&mut self) -> Option<()> {
         let host = self.some_host()?;
         match self.dice.below(12) {
@@ -140,7 +140,7 @@ impl Course {
         self.network.run(Duration::from_secs(5));
     }
 
-    /// What must hold in the end.
+    /// Checks the conditions at the end of a run.
     fn check(&self) {
         let mut voters = None;
         for (host, agreement) in self.network.up() {
@@ -170,7 +170,7 @@ impl Course {
     }
 }
 
-/// Tells which course failed, and how it ended.
+/// Prints the seed of a failed run, and its last events.
 impl Drop for Course {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -185,7 +185,7 @@ impl Drop for Course {
     }
 }
 
-/// The seeds: `VM_SEED` for one, `VM_SEEDS` for as many.
+/// The seeds: the one in `VM_SEED`, or as many as `VM_SEEDS` says.
 fn seeds() -> Range<u64> {
     let number = |name| std::env::var(name).ok()?.parse::<u64>().ok();
     match number("VM_SEED") {
@@ -195,7 +195,7 @@ fn seeds() -> Range<u64> {
 }
 
 #[test]
-fn whatever_fails_the_hosts_that_are_left_agree() {
+fn the_remaining_hosts_agree_after_any_faults() {
     let mut survived = 0;
     for seed in seeds() {
         let mut course = Course::begin(seed);

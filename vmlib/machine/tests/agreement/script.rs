@@ -1,18 +1,18 @@
-//! Scripts: what happens to a machine of hosts `n1`, `n2`, ... and how it goes on.
+//! Scripts: commands for a machine of hosts `n1`, `n2`, ..., and their recorded results.
 //!
-//! | command | does |
+//! | command | effect |
 //! |---|---|
 //! | `found [log=N]` | host n1 founds a machine; its log keeps N entries |
-//! | `join NAME via=HOST` | a daemon asks HOST to let it in |
-//! | `run MILLISECONDS [trace="HOST.."]` | time passes; frames to and from these are printed |
-//! | `latency MILLISECONDS` | that long a frame takes from now on |
+//! | `join NAME via=HOST` | a daemon requests HOST to let it join |
+//! | `run MILLISECONDS [trace="HOST.."]` | time passes; frames from and to these hosts are printed |
+//! | `latency MILLISECONDS` | a frame takes that long from now on |
 //! | `hosts N` | n2 to nN join one after the other through n1; prints nothing |
-//! | `spawn HOST [count=N] [every=MILLISECONDS]` | HOST wants N tasks, each by a change of its own |
-//! | `leave HOST` | HOST wants to leave, as planned |
-//! | `go HOST` | HOST says it is gone, if it may |
-//! | `kill HOST..` | these end at once |
-//! | `stall HOST`, `resume HOST` | it stands still; goes on |
-//! | `cut HOST.. from="HOST.."`, `heal` | no links between these and those |
+//! | `spawn HOST [count=N] [every=MILLISECONDS]` | HOST proposes N tasks, each by a change of its own |
+//! | `leave HOST` | HOST proposes to leave in order |
+//! | `go HOST` | HOST proposes that it has left, if it may |
+//! | `kill HOST..` | these hosts end at once |
+//! | `stall HOST`, `resume HOST` | the host stops; continues |
+//! | `cut HOST.. from="HOST.."`, `heal` | cuts all links between the first and the second hosts; ends all cuts |
 //! | `status` | one line per host |
 
 use crate::network::Network;

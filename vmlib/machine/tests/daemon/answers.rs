@@ -1,4 +1,5 @@
-//! Tasks ask for moves, of others and of themselves; the one answer finds them wherever they are.
+//! Requests of tasks for moves of others and of themselves: the one reply reaches the requester on
+//! any host.
 
 use crate::{
     checkpoints::setting_in,
@@ -14,7 +15,7 @@ use vm_wire::{
     },
 };
 
-/// A master on n4, so many workers on n2; n1 leads, n3 is free.
+/// A master on n4 and that many workers on n2; n1 leads, n3 is free.
 fn setting(workers: u32) -> (World, Tid, Vec<Tid>) {
     let mut world = World::new(4);
     let master = world.master(4, "master");
@@ -30,7 +31,7 @@ fn to(tid: Tid, host: u16) -> MoveTask {
     }
 }
 
-/// What that request was answered with, once all is quiet: one frame, however often it came.
+/// The reply to a request after all work has ended: the same one frame, however often it came.
 fn answer<A: Message + PartialEq + std::fmt::Debug>(
     world: &mut World,
     tid: Tid,
@@ -64,13 +65,13 @@ fn a_task_moves_another() {
 }
 
 #[test]
-fn a_task_that_moves_itself_is_answered_where_it_is_then() {
+fn the_reply_to_a_task_that_moves_itself_reaches_it_at_the_target() {
     let (mut world, _, workers) = setting(1);
     let number = world.request(workers[0], &to(workers[0], 3));
     let moved: Moved = answer(&mut world, workers[0], number).expect("it moves");
     assert_eq!(ends(&moved), (HostId(2), HostId(3)));
     assert_eq!(world.processes[&workers[0]].host, HostId(3));
-    // What it asks again there is answered again, and nothing is moved.
+    // A repeated request is answered again, and moves nothing.
     world.request_again(workers[0], &to(workers[0], 3), number);
     let again: Moved = answer(&mut world, workers[0], number).expect("the same");
     assert_eq!(again, moved);
@@ -78,10 +79,10 @@ fn a_task_that_moves_itself_is_answered_where_it_is_then() {
 }
 
 #[test]
-fn a_request_that_is_asked_again_before_its_answer_is_not_carried_out_again() {
+fn a_request_that_is_repeated_before_its_reply_is_not_carried_out_again() {
     let (mut world, _, workers) = setting(2);
     let (asker, other) = (workers[0], workers[1]);
-    // The other stands; meanwhile the asker moves, and asks again.
+    // The other task is frozen. Meanwhile the requester moves, and repeats its request.
     world.carry = Carry::Held;
     let any = MoveTask {
         tid: other,
@@ -115,7 +116,7 @@ fn two_tasks_move_each_other_at_the_same_time() {
 }
 
 #[test]
-fn a_task_that_empties_its_own_host_is_told_who_left_itself_among_them() {
+fn a_task_that_drains_its_own_host_gets_a_report_that_names_itself_too() {
     let (mut world, _, workers) = setting(6);
     let host = "n2".to_owned();
     let number = world.request(workers[0], &DrainHost { host });
@@ -139,7 +140,7 @@ fn a_task_that_empties_its_own_host_is_told_who_left_itself_among_them() {
 }
 
 #[test]
-fn if_the_daemon_that_owes_the_answer_dies_the_request_is_carried_out_anew() {
+fn a_request_is_carried_out_anew_if_the_daemon_with_its_reply_dies() {
     let (mut world, _, workers) = setting(1);
     let worker = workers[0];
     world.released = Some(Then::SourceCrashes);
@@ -152,13 +153,13 @@ fn if_the_daemon_that_owes_the_answer_dies_the_request_is_carried_out_anew() {
     world.run_for(Duration::from_secs(5));
     assert!(world.answers(worker, number).is_empty());
     world.request_again(worker, &to(worker, 3), number);
-    // It is there already; that is the answer, and the only one.
+    // The task is at the target already. The reply says so, and is the only one.
     let failed = answer::<Moved>(&mut world, worker, number).expect_err("it is there");
     assert!(failed.text.contains("already"), "{failed}");
 }
 
 #[test]
-fn an_answer_that_is_owed_to_an_earlier_life_does_not_answer_the_next_one() {
+fn a_late_reply_to_an_earlier_generation_does_not_reach_the_next_generation() {
     let (mut world, master, workers) = setting_in(World::new(4));
     let asker = workers[0];
     let other = world.master(1, "other");
@@ -166,7 +167,7 @@ fn an_answer_that_is_owed_to_an_earlier_life_does_not_answer_the_next_one() {
     world.carry = Carry::Held;
     let number = world.request(asker, &to(other, 4));
     world.run_until("it stands", |world| world.processes[&other].frozen);
-    // The asker's application goes back to before it asked, and asks something else by that number.
+    // The requester's application rolls back to before the request, and uses its number again.
     world.carry = Carry::Whole;
     world.crash(3);
     world.until_back(master, 2);

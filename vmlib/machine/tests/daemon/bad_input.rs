@@ -1,4 +1,4 @@
-//! What makes no sense costs its sender the connection, and nobody else anything.
+//! A malformed frame costs its sender the connection, and has no other effect.
 
 use crate::world::{World, on, tid};
 use bytes::Bytes;
@@ -95,7 +95,7 @@ fn a_joiner_that_breaks_the_protocol_is_refused() {
 }
 
 #[test]
-fn inputs_about_what_is_not_there_do_nothing() {
+fn inputs_about_unknown_connections_and_tasks_do_nothing() {
     let mut world = World::new(1);
     let nobody = tid(1, 99);
     let nowhere = HostId(99);

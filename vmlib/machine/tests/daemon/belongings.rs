@@ -1,5 +1,5 @@
-//! What goes with a task that moves: messages on their way to it, requests, watches, and last messages
-//! of tasks that have ended.
+//! The state that moves with a task: messages on their way to it, requests, watches, and last
+//! messages of ended tasks.
 
 use crate::moves::{check, counters, held, host_of, setting};
 use crate::world::{Carry, Told, World, on};
@@ -15,7 +15,7 @@ use vm_wire::{
 };
 
 #[test]
-fn what_is_sent_to_a_task_that_stands_arrives_once_and_in_order() {
+fn messages_to_a_frozen_task_arrive_once_and_in_order() {
     let (mut world, master, worker, wish) = held();
     for text in ["a", "b", "c"] {
         world.send(master, worker, text);
@@ -31,7 +31,7 @@ fn what_is_sent_to_a_task_that_stands_arrives_once_and_in_order() {
 }
 
 #[test]
-fn the_end_of_a_moved_task_reaches_who_watches_it() {
+fn the_end_of_a_moved_task_reaches_its_watchers() {
     let (mut world, master, worker) = setting();
     world
         .watch(master, Watched::Task(worker))
@@ -47,7 +47,7 @@ fn the_end_of_a_moved_task_reaches_who_watches_it() {
 }
 
 #[test]
-fn a_moved_task_goes_on_watching() {
+fn a_moved_task_keeps_its_watches() {
     let (mut world, master, worker) = setting();
     let others = world.spawn(master, "other", 3, on(4)).tids;
     for other in &others {
@@ -59,7 +59,7 @@ fn a_moved_task_goes_on_watching() {
     world.carry = Carry::Held;
     let wish = world.wish_move(4, worker, 3);
     world.run_until("the image", |world| world.processes[&worker].frozen);
-    // One while it stands, one when the log decides, one afterwards.
+    // One ends during the freeze, one when the log decides, one afterwards.
     world.exit(others[0], 0).expect("it may leave");
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.processes[&worker].told, []);
@@ -90,11 +90,11 @@ fn a_moved_task_goes_on_watching() {
 }
 
 #[test]
-fn what_a_task_did_not_read_before_it_was_stopped_is_told_again() {
+fn a_notification_that_was_not_read_before_the_freeze_is_sent_again() {
     let (mut world, master, worker) = setting();
     let other = world.spawn(master, "other", 1, on(4)).tids[0];
     world.watch(worker, Watched::Task(other)).expect("it lives");
-    // It is in the socket, and the task computes.
+    // The notification is in the socket while the task computes.
     world.processes.get_mut(&worker).expect("a process").frozen = true;
     world.exit(other, 0).expect("it may leave");
     world.run_for(Duration::from_millis(500));
@@ -110,7 +110,7 @@ fn what_a_task_did_not_read_before_it_was_stopped_is_told_again() {
 #[test]
 fn a_request_under_way_is_carried_out_once() {
     let (mut world, master, worker, wish) = held();
-    // Its hosts cannot report, so the move waits for the answer.
+    // The hosts of the request cannot report, so the move waits for the reply.
     world.cut(2, 4, true);
     world.run_for(Duration::from_millis(10));
     let question = crate::world::spawn("child", 1, on(4));
@@ -132,9 +132,9 @@ fn a_request_under_way_is_carried_out_once() {
 }
 
 #[test]
-fn a_task_that_comes_back_before_its_old_host_knows_that_it_went_waits_for_the_log() {
+fn a_move_back_waits_until_the_log_of_the_former_host_knows_the_first_move() {
     let (mut world, master, worker, _) = held();
-    // n2 hears nothing of the log.
+    // n2 receives nothing of the log.
     world.cut(2, 1, true);
     world.run_for(Duration::from_millis(10));
     world.carry = Carry::Whole;
@@ -151,7 +151,7 @@ fn a_task_that_comes_back_before_its_old_host_knows_that_it_went_waits_for_the_l
 }
 
 #[test]
-fn a_copy_that_ends_before_the_release_spares_the_task() {
+fn a_restored_process_that_ends_before_the_release_does_not_end_the_task() {
     let (mut world, master, worker, wish) = held();
     world.cut(3, 2, true);
     world.run_for(Duration::from_millis(10));
@@ -168,14 +168,14 @@ fn a_copy_that_ends_before_the_release_spares_the_task() {
 }
 
 #[test]
-fn a_task_that_stays_and_has_ended_meanwhile_ends() {
+fn a_task_that_ends_during_a_move_in_doubt_has_ended() {
     let (mut world, master, worker, wish) = held();
     let watched = world.watch(master, Watched::Task(worker));
     watched.expect("it lives");
     world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
     world.arrive(worker);
     world.run_for(Duration::from_millis(100));
-    // Its host is alone with its doubt, and then sees the process end.
+    // The source is cut off with its move in doubt, and then sees the process end.
     for other in [1, 3, 4] {
         world.cut(2, other, true);
     }
@@ -193,7 +193,7 @@ fn a_task_that_stays_and_has_ended_meanwhile_ends() {
 }
 
 #[test]
-fn a_last_message_that_died_while_the_task_stood_is_not_waited_for() {
+fn a_last_message_that_was_lost_during_the_freeze_is_not_awaited() {
     let (mut world, master, worker) = setting();
     let other = world.spawn(master, "other", 1, on(3)).tids[0];
     world.watch(worker, Watched::Task(other)).expect("it lives");
@@ -210,9 +210,9 @@ fn a_last_message_that_died_while_the_task_stood_is_not_waited_for() {
     assert_eq!(world.processes[&worker].told, [told]);
 }
 
-/// The worker moves from n2 to n3 and watches a task on n4, which leaves while the worker does not
-/// look: the last message and the notify are lost with the worker's socket. What the daemon of n4
-/// keeps cannot reach n3 then. Returns the worker and who left.
+/// A worker moves from n2 to n3. It watches a task on n4, which leaves while the worker does not
+/// read: the last message and the notification are lost with the worker's socket. Then the retained
+/// messages of n4's daemon cannot reach n3. Returns the worker and the ended task.
 fn waits_for_a_last_message() -> (World, Tid, Tid) {
     let mut world = World::new(5);
     let master = world.master(5, "master");
@@ -236,7 +236,7 @@ fn waits_for_a_last_message() -> (World, Tid, Tid) {
 }
 
 #[test]
-fn a_last_message_that_dies_with_its_keeper_is_not_waited_for() {
+fn a_last_message_that_is_lost_with_its_keeper_is_not_awaited() {
     let (mut world, worker, other) = waits_for_a_last_message();
     world.crash(4);
     world.run_for(Duration::from_secs(5));
@@ -246,7 +246,7 @@ fn a_last_message_that_dies_with_its_keeper_is_not_waited_for() {
 }
 
 #[test]
-fn a_last_message_is_waited_for_while_its_keeper_lives() {
+fn a_last_message_is_awaited_while_its_keeper_lives() {
     let (mut world, worker, other) = waits_for_a_last_message();
     world.crash(2);
     world.run_for(Duration::from_secs(5));
@@ -258,12 +258,12 @@ fn a_last_message_is_waited_for_while_its_keeper_lives() {
 }
 
 #[test]
-fn what_a_host_that_left_gave_for_a_task_goes_along_when_that_moves() {
+fn messages_that_a_leaving_host_handed_over_for_a_task_move_with_it() {
     let mut world = World::new(5);
     let master = world.master(5, "master");
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
     let other = world.spawn(master, "other", 1, on(4)).tids[0];
-    // It does not look: the message is lost with its socket.
+    // The worker does not read: the message is lost with its socket.
     world.processes.get_mut(&worker).expect("a process").frozen = true;
     world.send(other, worker, "last words");
     world.exit(other, 0).expect("it may leave");

@@ -1,5 +1,5 @@
-//! Requests for checkpoints: with the end of the application, by a policy, by a task; and what their
-//! requesters are told.
+//! Requests for checkpoints, with the end of the application, by a policy, or by a task; and their
+//! replies.
 
 use crate::checkpoints::{check, ended_untold, setting, stand};
 use crate::world::World;
@@ -23,7 +23,7 @@ fn untold(request: impl Fn(Tid) -> Request) -> Failed {
 }
 
 #[test]
-fn who_had_an_application_stopped_or_suspended_is_told_even_if_who_knows_how_is_lost() {
+fn the_requester_of_a_stop_or_suspension_gets_a_reply_even_if_the_host_with_the_result_is_lost() {
     let failed = untold(|app| Request::Checkpoint(app, true));
     let told = "application t4.1 has ended with a checkpoint, but";
     assert!(failed.text.contains(told), "{failed}");
@@ -35,7 +35,7 @@ fn who_had_an_application_stopped_or_suspended_is_told_even_if_who_knows_how_is_
 }
 
 #[test]
-fn an_application_that_is_stopped_with_a_checkpoint_ends_with_it() {
+fn an_application_stopped_with_a_checkpoint_ends_with_its_commit() {
     let (mut world, master, workers) = setting();
     world.store.slow = true;
     let wish = world.wish_checkpoint(workers[1], true);
@@ -55,7 +55,7 @@ fn an_application_that_is_stopped_with_a_checkpoint_ends_with_it() {
 }
 
 #[test]
-fn who_wants_a_checkpoint_is_answered_though_no_coordinator_can_be_started() {
+fn a_request_for_a_checkpoint_gets_a_reply_though_no_coordinator_can_be_started() {
     let mut world = World::new(3);
     world.no_coordinators = true;
     let master = world.master(2, "master");
@@ -70,7 +70,7 @@ fn who_wants_a_checkpoint_is_answered_though_no_coordinator_can_be_started() {
 }
 
 #[test]
-fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
+fn checkpoints_follow_the_policy_under_any_coordinator() {
     let (mut world, master, workers) = setting();
     let policy = |every_ms| Policy {
         every_ms,
@@ -88,7 +88,7 @@ fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
     };
     assert_eq!(epochs(&world), [1, 2, 3]);
     assert_eq!(world.store.committed[2].agreed.policy, policy(10_000));
-    // The host of its coordinator dies: that of the next one goes on.
+    // The host of the coordinator dies. The next coordinator continues.
     let moved = world.wish_move(1, master, 1);
     world.moved(moved).expect("it can be moved");
     world.crash(4);
@@ -102,7 +102,7 @@ fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
     let made = epochs(&world).len();
     world.run_for(Duration::from_secs(30));
     assert_eq!(epochs(&world).len(), made);
-    // What cannot be is refused.
+    // An impossible policy is refused.
     let number = world.console_request(2, conn, &Request::Policy(workers[0], policy(10)));
     world.run_for(Duration::from_millis(100));
     let answer = world.console_answer(conn, number);
@@ -110,7 +110,7 @@ fn checkpoints_are_made_again_and_again_as_the_policy_says_whoever_lives() {
 }
 
 #[test]
-fn tasks_stand_while_they_are_written_if_the_policy_says_so() {
+fn tasks_stay_frozen_while_their_images_are_written_if_the_policy_is_blocking() {
     for blocking in [false, true] {
         let (mut world, master, workers) = setting();
         let conn = world.conn();
@@ -134,7 +134,7 @@ fn tasks_stand_while_they_are_written_if_the_policy_says_so() {
 }
 
 #[test]
-fn an_application_that_is_brought_back_keeps_its_policy() {
+fn a_restarted_application_keeps_its_policy() {
     let (mut world, master, workers) = setting();
     let conn = world.conn();
     let policy = Policy {
@@ -161,13 +161,13 @@ fn an_application_that_is_brought_back_keeps_its_policy() {
 }
 
 #[test]
-fn a_task_has_its_application_saved_and_is_in_the_checkpoint_as_one_that_has_asked() {
+fn a_task_requests_a_checkpoint_and_is_saved_with_its_request_pending() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.store.slow = true;
     let number = world.request(workers[0], &SaveApp {});
     world.run_until("the others stand", |world| !world.store.images.is_empty());
-    // As a task does that was stopped.
+    // As a restored task repeats its request.
     world.request_again(workers[0], &SaveApp {}, number);
     world.run_for(Duration::from_secs(1));
     assert!(world.answers(workers[0], number).is_empty());
@@ -193,7 +193,7 @@ fn a_task_has_its_application_saved_and_is_in_the_checkpoint_as_one_that_has_ask
 }
 
 #[test]
-fn a_task_is_told_why_there_is_no_checkpoint() {
+fn the_reply_to_a_task_gives_the_reason_why_there_is_no_checkpoint() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.store.full = true;

@@ -1,4 +1,4 @@
-//! Checkpoints of an application: all its tasks are saved, or it goes on as if nothing had been.
+//! Checkpoints of an application: all its tasks are saved, or the application continues unchanged.
 
 use crate::world::{Carry, World, on};
 use std::{
@@ -16,49 +16,49 @@ use vm_wire::{
     task::{FailKind, Failed, GroupChange, GroupView},
 };
 
-/// Where the images of tasks go.
+/// The store of the tests.
 #[derive(Debug, Default)]
 pub struct Store {
-    /// Images wait before they are whole there.
+    /// Whether images are whole in the store only when the test says so.
     pub slow: bool,
-    /// There is no room.
+    /// Whether the store is full.
     pub full: bool,
-    /// These tasks stop when the test says so.
+    /// Tasks that freeze when the test says so.
     pub late: BTreeSet<Tid>,
-    /// Of these those that were told to come to a safe point, by whose daemons.
+    /// Late tasks that were ordered to stop at a safe point, and the hosts of their daemons.
     pub told_to_hold: BTreeMap<Tid, HostId>,
-    /// Ways into it whose images nobody has read yet, and which were not given up, and their hosts.
+    /// Open pipes into the store whose images were not read or cancelled, with their hosts.
     pub ways: BTreeMap<Tid, HostId>,
-    /// They have been told to: on which host, for which epoch.
+    /// Late tasks that were ordered to freeze: host and epoch.
     pub told: BTreeMap<Tid, (HostId, u32)>,
-    /// Likewise for a move.
+    /// Late tasks that were ordered to freeze for a move.
     pub told_to_move: BTreeMap<Tid, HostId>,
-    /// The images of these tasks are broken.
+    /// Tasks whose images are damaged at their beginning.
     pub broken: BTreeSet<Tid>,
-    /// Checkpoints with an image that is damaged in the middle: generation and epoch.
+    /// Checkpoints with an image that is damaged in the middle.
     pub damaged: BTreeSet<CheckpointId>,
-    /// Whether all of them was read, each time that a daemon looked for the last one that is whole.
+    /// For each search for the last whole checkpoint: whether all data was read.
     pub verified: Vec<bool>,
-    /// Tasks whose processes are made when the test says so.
+    /// Tasks whose restored processes are ready when the test says so.
     pub held: BTreeSet<Tid>,
-    /// Those that wait: the host, and what was written.
+    /// Images that are not whole in the store yet: host, epoch and part.
     pub waiting: BTreeMap<Tid, (HostId, u32, Part)>,
     /// The images of the last checkpoint.
     pub images: BTreeMap<Tid, Endpoint>,
-    /// Tasks that were made of an image, and whether their files were to be used as they are.
+    /// Restored tasks, and whether their files are used as they are.
     pub keep_files: BTreeMap<Tid, bool>,
-    /// How old checkpoints are when they are read, beyond three seconds.
+    /// Age of checkpoints when they are read, beyond three seconds.
     pub older_ms: u64,
-    /// Commits wait until the test says so.
+    /// Whether commits wait until the test says so.
     pub holds: bool,
-    /// The one that waits, and where.
+    /// The waiting commit, with its host.
     held_commit: Option<(HostId, Checkpoint)>,
-    /// What was committed.
+    /// Committed checkpoints.
     pub committed: Vec<Checkpoint>,
 }
 
 impl Store {
-    /// Nobody wants that image any more.
+    /// The image of a task is cancelled.
     pub fn cancel(&mut self, tid: Tid) {
         self.waiting.remove(&tid);
         self.ways.remove(&tid);
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// Those that are late stop.
+    /// The late tasks freeze.
     pub fn stop_late(&mut self) {
         self.store.late.clear();
         for (tid, host) in std::mem::take(&mut self.store.told_to_hold) {
@@ -123,7 +123,7 @@ impl World {
         }
     }
 
-    /// The images that wait are whole in the store.
+    /// The waiting images are whole in the store.
     pub fn store_images(&mut self) {
         for (tid, (host, epoch, part)) in std::mem::take(&mut self.store.waiting) {
             let full = Failed::new(FailKind::System, "no space left on device");
@@ -146,7 +146,7 @@ impl World {
         self.input(host, Input::Committed(committed));
     }
 
-    /// What was to be committed while the store held that is.
+    /// Carries out the waiting commit.
     pub fn commit_held(&mut self) {
         self.store.holds = false;
         let (host, checkpoint) = self.store.held_commit.take().expect("a checkpoint");
@@ -174,12 +174,12 @@ impl World {
     }
 }
 
-/// The leader's host takes no part: n1. A master on n4, workers on n2 and n3.
+/// A master on n4, workers on n2 and n3. The leader's host n1 has no task.
 pub fn setting() -> (World, Tid, [Tid; 2]) {
     setting_in(World::new(4))
 }
 
-/// Likewise, in that machine of four.
+/// The same in a given machine of at least four hosts.
 pub fn setting_in(mut world: World) -> (World, Tid, [Tid; 2]) {
     let master = world.master(4, "master");
     let workers = [2, 3].map(|host| world.spawn(master, "worker", 1, on(host)).tids[0]);
@@ -190,7 +190,7 @@ pub fn stand(world: &World, tids: &[Tid]) -> bool {
     tids.iter().all(|tid| world.processes[tid].frozen)
 }
 
-/// A checkpoint for which all stand but those that stop when the test says so.
+/// A checkpoint for which all tasks are frozen but `late`, which freezes when the test says so.
 pub fn all_but_late(world: &mut World, late: Tid, stand: &[Tid]) -> (ConnId, u64) {
     world.store.late.insert(late);
     let wish = world.wish_checkpoint(late, false);
@@ -198,7 +198,7 @@ pub fn all_but_late(world: &mut World, late: Tid, stand: &[Tid]) -> (ConnId, u64
     wish
 }
 
-/// A checkpoint for which all have stood, and whose images are not whole yet.
+/// A checkpoint whose tasks were frozen and run again, and whose images are not whole yet.
 pub fn being_written(world: &mut World, tids: &[Tid]) -> (ConnId, u64) {
     world.store.slow = true;
     let wish = all_but_late(world, tids[0], &tids[1..]);
@@ -209,7 +209,7 @@ pub fn being_written(world: &mut World, tids: &[Tid]) -> (ConnId, u64) {
     wish
 }
 
-/// All go on, and what they say to each other arrives once.
+/// Checks that all tasks run, and that a message between each two of them arrives once.
 pub fn check(world: &mut World, tids: &[Tid]) {
     world.run_for(Duration::from_secs(2));
     let mut ways = world.store.ways.iter();
@@ -229,9 +229,10 @@ pub fn check(world: &mut World, tids: &[Tid]) {
     }
 }
 
-/// So that a restart that is asked for next is not refused because it still runs there.
+/// Otherwise the next request for a restart would be refused, because the application still runs
+/// there.
 #[test]
-fn who_stops_an_application_is_told_when_the_daemon_that_was_asked_knows() {
+fn the_reply_to_a_stop_comes_when_the_log_of_the_daemon_with_the_request_has_it() {
     let (mut world, master, _) = setting();
     world.store.holds = true;
     let conn = world.conn();
@@ -253,7 +254,7 @@ fn who_stops_an_application_is_told_when_the_daemon_that_was_asked_knows() {
 }
 
 #[test]
-fn all_tasks_of_an_application_are_saved_and_go_on() {
+fn all_tasks_of_an_application_are_saved_and_resume() {
     let (mut world, master, workers) = setting();
     let other = world.master(2, "other");
     let change = GroupChange {
@@ -282,7 +283,7 @@ fn all_tasks_of_an_application_are_saved_and_go_on() {
 }
 
 #[test]
-fn none_goes_on_before_all_stand_and_nothing_reaches_them_meanwhile() {
+fn no_task_resumes_before_all_are_frozen_and_no_message_reaches_a_frozen_task() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let wish = all_but_late(&mut world, workers[1], &[master, workers[0]]);
@@ -300,7 +301,7 @@ fn none_goes_on_before_all_stand_and_nothing_reaches_them_meanwhile() {
 }
 
 #[test]
-fn tasks_go_on_while_their_images_are_written() {
+fn tasks_run_while_their_images_are_written() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let wish = being_written(&mut world, &all);
@@ -313,7 +314,7 @@ fn tasks_go_on_while_their_images_are_written() {
     let report = world.checkpointed(wish).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (1, 3));
     assert!(report.freeze_us < 1_000_000, "{report:?}");
-    // One that ends meanwhile is in the checkpoint, and so is what it was.
+    // A task that ends meanwhile is in the checkpoint, with its state at the cut.
     let wish = being_written(&mut world, &all);
     world.die(workers[0], ExitStatus::Left(0));
     world.run_for(Duration::from_millis(100));
@@ -324,7 +325,7 @@ fn tasks_go_on_while_their_images_are_written() {
 }
 
 #[test]
-fn what_goes_wrong_while_images_are_written_costs_the_checkpoint_alone() {
+fn a_fault_while_images_are_written_fails_only_the_checkpoint() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let wish = being_written(&mut world, &all);
@@ -334,7 +335,7 @@ fn what_goes_wrong_while_images_are_written_costs_the_checkpoint_alone() {
     assert!(failed.text.contains("no space left"), "{failed}");
     check(&mut world, &all);
     world.store.full = false;
-    // The next coordinator ends it, and makes another one.
+    // The next coordinator ends the cut, and makes another checkpoint.
     let wish = being_written(&mut world, &all);
     let serving = world.daemon(4).serving_coordinator(master);
     let (number, _) = serving.expect("it serves");
@@ -342,7 +343,7 @@ fn what_goes_wrong_while_images_are_written_costs_the_checkpoint_alone() {
     world.store.slow = false;
     let report = world.checkpointed(wish).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (3, 3));
-    // With a host its images are lost, those of the others are of no use.
+    // A lost host takes its images with it. The images of the other hosts are useless.
     let wish = being_written(&mut world, &all);
     world.crash(3);
     world.run_for(Duration::from_secs(10));
@@ -360,9 +361,9 @@ fn what_goes_wrong_while_images_are_written_costs_the_checkpoint_alone() {
 }
 
 #[test]
-fn a_message_on_its_way_at_the_cut_is_with_its_sender() {
+fn an_in_transit_message_is_saved_with_its_sender() {
     let (mut world, master, workers) = setting();
-    // Its host hears of the cut later than that of the receiver.
+    // The log of the sender's host is behind the log of the receiver's host.
     world.behind = Some(HostId(2));
     let wish = world.wish_checkpoint(master, false);
     world.run_until("the receiver stands", |world| stand(world, &[master]));
@@ -379,7 +380,7 @@ fn a_message_on_its_way_at_the_cut_is_with_its_sender() {
 }
 
 #[test]
-fn what_cannot_be_saved_is_named_and_all_go_on() {
+fn a_task_that_cannot_be_saved_is_named_and_all_tasks_resume() {
     let (mut world, master, workers) = setting();
     world.unsavable.insert(workers[1], 1);
     let wish = world.wish_checkpoint(master, false);
@@ -397,7 +398,7 @@ fn what_cannot_be_saved_is_named_and_all_go_on() {
 }
 
 #[test]
-fn a_task_that_cannot_be_saved_for_a_moment_is_tried_again_within_limits() {
+fn a_save_that_fails_for_a_reason_that_passes_is_tried_again_within_limits() {
     let (mut world, master, workers) = setting();
     world.busy.insert(workers[1], 3);
     let wish = world.wish_checkpoint(master, false);
@@ -416,13 +417,13 @@ fn a_task_that_cannot_be_saved_for_a_moment_is_tried_again_within_limits() {
 }
 
 #[test]
-fn the_checkpoints_of_an_application_that_ended_well_are_removed_by_one_host() {
+fn one_host_removes_the_checkpoints_of_an_application_that_ended_well() {
     let (mut world, master, workers) = setting();
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("it can be saved");
     world.exit(master, 0).expect("it may leave");
     world.run_for(2 * limits::FINISHED_PAUSE);
-    // Its last tasks may still need them.
+    // The last tasks may still need the checkpoints.
     assert_eq!(world.forgotten, []);
     for worker in workers {
         world.exit(worker, 0).expect("it may leave");
@@ -435,8 +436,9 @@ fn the_checkpoints_of_an_application_that_ended_well_are_removed_by_one_host() {
 }
 
 #[test]
-fn checkpoints_stay_where_there_is_something_to_go_back_to() {
-    // How the master ends, and whether it was saved before.
+fn checkpoints_stay_unless_a_saved_application_ended_well() {
+    // Whether the application was saved, how its master ends, and whether the checkpoints are
+    // removed.
     for (saved, signal, status, goes) in [
         (true, None, 0, true),
         (true, None, 3, false),
@@ -467,10 +469,10 @@ fn checkpoints_stay_where_there_is_something_to_go_back_to() {
 }
 
 #[test]
-fn what_is_born_meanwhile_begins_when_the_others_go_on() {
+fn a_task_spawned_during_a_cut_starts_when_the_others_resume() {
     let (mut world, master, workers) = setting();
     world.store.slow = true;
-    // One does not know of the cut yet, and asks.
+    // The log of one host does not have the cut yet, and its task requests a spawn.
     world.behind = Some(HostId(3));
     let wish = world.wish_checkpoint(master, false);
     world.run_until("two stand", |world| stand(world, &[master, workers[0]]));
@@ -499,7 +501,7 @@ fn what_is_born_meanwhile_begins_when_the_others_go_on() {
 }
 
 #[test]
-fn a_task_that_ends_meanwhile_is_left_out_of_the_next_try() {
+fn a_task_that_ends_during_a_cut_is_left_out_of_the_next_attempt() {
     let (mut world, master, workers) = setting();
     let wish = all_but_late(&mut world, master, &workers);
     world.die(workers[0], ExitStatus::Signal(9));
@@ -511,7 +513,7 @@ fn a_task_that_ends_meanwhile_is_left_out_of_the_next_try() {
 }
 
 #[test]
-fn an_application_that_ends_meanwhile_does_not_stand_in_its_next_life() {
+fn an_application_that_ends_during_a_cut_is_not_frozen_after_its_restart() {
     let (mut world, master, workers) = setting();
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("they can be saved");
@@ -521,7 +523,7 @@ fn an_application_that_ends_meanwhile_does_not_stand_in_its_next_life() {
         world.die(tid, ExitStatus::Signal(9));
     }
     world.run_for(Duration::from_secs(5));
-    // Each host removes what it wrote of it: their stores may not be one, as they should.
+    // Each host removes its parts of the failed checkpoint: hosts might not share one store.
     let dropped = world.noted.iter().filter(|note| *note == "drop 2");
     assert_eq!(dropped.count(), 3, "{:?}", world.noted);
     world.store.late.clear();
@@ -538,7 +540,7 @@ fn an_application_that_ends_meanwhile_does_not_stand_in_its_next_life() {
 }
 
 #[test]
-fn a_host_that_dies_meanwhile_ends_the_cut_and_the_rest_is_saved() {
+fn a_host_lost_during_a_cut_ends_the_cut_and_the_remaining_tasks_are_saved() {
     let (mut world, master, workers) = setting();
     let wish = all_but_late(&mut world, master, &workers);
     world.crash(3);
@@ -550,7 +552,7 @@ fn a_host_that_dies_meanwhile_ends_the_cut_and_the_rest_is_saved() {
 }
 
 #[test]
-fn without_its_coordinator_a_cut_is_ended_and_made_again() {
+fn a_cut_whose_coordinator_is_lost_ends_and_another_one_is_made() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let wish = all_but_late(&mut world, master, &workers);
@@ -567,7 +569,7 @@ fn without_its_coordinator_a_cut_is_ended_and_made_again() {
 }
 
 #[test]
-fn a_coordinator_that_forgets_leaves_nobody_standing_for_ever() {
+fn a_cut_ends_after_its_time_limit() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let wish = all_but_late(&mut world, master, &workers);
@@ -578,14 +580,14 @@ fn a_coordinator_that_forgets_leaves_nobody_standing_for_ever() {
 }
 
 #[test]
-fn a_task_that_is_being_moved_is_saved_where_it_goes_on() {
+fn a_checkpoint_cancels_a_move_that_is_not_released() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.carry = Carry::Held;
     let moved = world.wish_move(4, workers[0], 1);
     world.run_until("the image", |world| world.processes[&workers[0]].frozen);
     let wish = world.wish_checkpoint(master, false);
-    // The checkpoint comes first.
+    // The checkpoint takes precedence.
     let failed = world.moved(moved).expect_err("it is taken back");
     assert!(failed.text.contains("checkpoint"), "{failed}");
     let report = world.checkpointed(wish).expect("they can be saved");
@@ -593,14 +595,14 @@ fn a_task_that_is_being_moved_is_saved_where_it_goes_on() {
     check(&mut world, &all);
 }
 
-/// The application ends with a checkpoint, and the host that would tell who asked is lost.
+/// The application ends with a checkpoint, and the host that would send the reply is lost.
 pub fn ended_untold(request: impl Fn(Tid) -> Request) -> (World, Tid, [Tid; 2], (ConnId, u64)) {
     let (mut world, master, workers) = setting();
     let conn = world.conn();
     world.store.slow = true;
     let number = world.console_request(2, conn, &request(master));
     world.run_until("all are saved", |world| world.store.waiting.len() == 3);
-    // Of the host of its coordinator the log hears yet, but not who has asked.
+    // The log still hears of the coordinator's host, but the requester's host does not.
     world.store.holds = true;
     world.store_images();
     world.run_until("all are stored", |world| world.store.held_commit.is_some());

@@ -1,4 +1,4 @@
-//! What a person asks, and a program that runs as if it were local.
+//! Requests of consoles, and programs that run as if they were local.
 
 use crate::world::{Carry, World, on, spawn, tid};
 use std::time::Duration;
@@ -20,12 +20,12 @@ fn failure(answer: Answer) -> FailKind {
     }
 }
 
-/// Runs a program on n1; the console and the master.
+/// Runs a program on n1. Returns the console and the master.
 pub fn run(world: &mut World) -> (ConnId, Tid) {
     run_on(world, 1)
 }
 
-/// Likewise on that host.
+/// The same on that host.
 pub fn run_on(world: &mut World, host: u16) -> (ConnId, Tid) {
     let terminal = WindowSize {
         rows: 24,
@@ -34,7 +34,7 @@ pub fn run_on(world: &mut World, host: u16) -> (ConnId, Tid) {
     begin_run(world, host, Some(terminal))
 }
 
-/// Likewise, with that terminal, or with pipes.
+/// The same, with that terminal, or with pipes.
 fn begin_run(world: &mut World, host: u16, terminal: Option<WindowSize>) -> (ConnId, Tid) {
     let conn = world.conn();
     let spawn = spawn("prog", 1, Place::Any);
@@ -94,19 +94,19 @@ fn a_run_is_tied_to_its_console() {
     assert_eq!(run_end(&world, conn), ended(ExitStatus::Code(3)));
 }
 
-/// What this console was told of the end of its run, once it was.
+/// The end of its run that this console was sent, if any.
 pub fn run_end(world: &World, conn: ConnId) -> Option<RunEnd> {
     let last = world.consoles[&conn].last()?;
     (last.header.op == Op::RunEnd).then(|| RunEnd::read(last).expect("the end"))
 }
 
-/// It ended so.
+/// The end of a run with that status.
 pub fn ended(status: ExitStatus) -> Option<RunEnd> {
     let status = Some(status);
     Some(RunEnd { status })
 }
 
-/// It runs on.
+/// The end of a run whose application continues.
 const RUNS_ON: Option<RunEnd> = Some(RunEnd { status: None });
 
 #[test]
@@ -146,7 +146,7 @@ fn a_run_does_not_wait_long_for_a_process_that_lives_on() {
 }
 
 #[test]
-fn lines_of_a_task_that_ends_come_before_the_end_of_its_run_also_if_its_host_is_behind() {
+fn lines_of_a_task_that_ends_precede_the_end_of_its_run_though_its_host_is_behind() {
     let mut world = World::new(3);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
@@ -181,7 +181,7 @@ fn output_without_a_console_goes_to_the_log() {
 }
 
 #[test]
-fn a_console_that_does_not_read_stops_the_tasks_that_write() {
+fn a_console_that_does_not_read_holds_up_the_tasks_that_write() {
     let mut world = World::new(2);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
@@ -208,7 +208,7 @@ fn a_console_that_does_not_read_stops_the_tasks_that_write() {
 }
 
 #[test]
-fn a_console_that_vanishes_hangs_up_its_run() {
+fn a_run_whose_console_is_gone_gets_a_hangup() {
     let mut world = World::new(1);
     let (conn, master) = run(&mut world);
     world.input(HostId(1), Input::ConnGone(conn));
@@ -219,7 +219,7 @@ fn a_console_that_vanishes_hangs_up_its_run() {
 }
 
 #[test]
-fn a_run_that_cannot_start_says_why() {
+fn a_run_that_cannot_start_gives_the_reason() {
     let mut world = World::new(2);
     let conn = world.conn();
     let run = |program: &str, count, place| Request::Run {
@@ -239,7 +239,7 @@ fn a_run_that_cannot_start_says_why() {
 }
 
 #[test]
-fn the_listing_shows_every_task_with_what_it_uses() {
+fn the_listing_shows_the_usage_of_every_task() {
     let mut world = World::new(3);
     let (one, two) = (world.master(1, "one"), world.master(2, "two"));
     let worker = world.spawn(one, "worker", 1, on(3)).tids[0];
@@ -258,7 +258,7 @@ fn the_listing_shows_every_task_with_what_it_uses() {
     );
     let some = listed(world.console(2, conn, &Request::Ps(Some(one))));
     assert_eq!(some.len(), 2);
-    // A host that does not answer costs the figures, not the listing.
+    // A host that does not reply costs the usage, not the listing.
     world.cut(2, 3, true);
     let all = listed(world.console(2, conn, &Request::Ps(None)));
     assert_eq!(all.iter().filter(|row| row.usage.is_some()).count(), 2);
@@ -267,7 +267,7 @@ fn the_listing_shows_every_task_with_what_it_uses() {
 }
 
 #[test]
-fn the_listing_waits_for_processes_that_are_being_started() {
+fn the_listing_waits_for_processes_that_start() {
     let mut world = World::new(2);
     let conn = world.conn();
     let start = |world: &mut World, program| {
@@ -292,7 +292,7 @@ fn the_listing_waits_for_processes_that_are_being_started() {
         measured.map(|row| row.tid).collect::<Vec<_>>()
     };
     let (old, late) = (start(&mut world, "silent"), start(&mut world, "slow"));
-    // One that does not start takes no figures from the other, and is waited for once.
+    // A process that does not start costs no usage of other tasks, and is awaited once.
     assert_eq!(measured(&mut world, &|_| {}), [old]);
     let number = world.console_request(1, conn, &Request::Ps(None));
     world.run_for(limits::START_WAIT / 2);
@@ -307,7 +307,7 @@ fn the_listing_waits_for_processes_that_are_being_started() {
 }
 
 #[test]
-fn versions_configuration_and_checks_are_told() {
+fn versions_configuration_and_checks_are_reported() {
     let mut world = World::new(3);
     let conn = world.conn();
     match world.console(2, conn, &Request::Version(Offer::OURS)) {
@@ -343,7 +343,7 @@ fn versions_configuration_and_checks_are_told() {
 }
 
 #[test]
-fn a_spawn_that_succeeds_in_part_names_what_was_started() {
+fn a_spawn_that_succeeds_in_part_names_the_started_tasks() {
     let mut world = World::new(2);
     let conn = world.conn();
     world.cut(1, 2, true);
@@ -365,7 +365,7 @@ fn a_spawn_that_succeeds_in_part_names_what_was_started() {
 }
 
 #[test]
-fn a_signal_at_the_console_reaches_a_master_that_has_left_and_lives_on() {
+fn a_signal_at_the_console_reaches_a_master_that_has_left_and_still_runs() {
     let mut world = World::new(2);
     let (conn, master) = run(&mut world);
     world.leave(master, 0).expect("it may leave");
@@ -411,7 +411,7 @@ fn piped(world: &mut World, input: &[&[u8]]) -> (ConnId, Tid) {
     (conn, master)
 }
 
-/// Moves a task; between which hosts, or why it stays.
+/// Moves a task. Returns source and target, or the reason why the task stays.
 fn go(world: &mut World, tid: Tid, to: u16) -> Result<(HostId, HostId), String> {
     let wish = world.wish_move(1, tid, to);
     let moved = world.moved(wish);
@@ -419,7 +419,7 @@ fn go(world: &mut World, tid: Tid, to: u16) -> Result<(HostId, HostId), String> 
 }
 
 #[test]
-fn a_master_without_a_terminal_or_input_moves_and_all_that_it_writes_comes_in_order() {
+fn a_master_without_a_terminal_or_input_moves_and_its_output_arrives_in_order() {
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     let mut written = Vec::new();
@@ -430,7 +430,7 @@ fn a_master_without_a_terminal_or_input_moves_and_all_that_it_writes_comes_in_or
     say(&mut world, "here");
     assert_eq!(go(&mut world, master, 2), Ok((HostId(1), HostId(2))));
     say(&mut world, "there\n");
-    // What it wrote there has to be here before it may go on elsewhere.
+    // Its output has to reach the console's host before it may continue at the target.
     world.cut(1, 2, true);
     say(&mut world, "late");
     let wish = world.wish_move(1, master, 3);
@@ -449,19 +449,20 @@ fn a_master_without_a_terminal_or_input_moves_and_all_that_it_writes_comes_in_or
     assert_eq!(run_end(&world, conn), ended(ExitStatus::Code(7)));
 }
 
-/// How often the output of a task was held up so.
+/// Number of times that the output of a task was paused, or resumed (`what`).
 fn count(world: &World, what: &str, tid: Tid) -> usize {
     let what = format!("{what} {tid}");
     world.noted.iter().filter(|it| **it == what).count()
 }
 
-/// Such orders are lost from now on; the others of that host to the console's are sent again.
+/// From now on the orders that `lost` selects are lost. The host sends its other orders to the
+/// console's host again.
 fn lose(world: &mut World, host: u16, lost: Option<fn(&Order) -> bool>) {
     world.lost = lost;
     world.cut(1, host, false);
 }
 
-/// A master writes so many bytes at least, in numbered pieces; what they are.
+/// A master writes at least that many bytes, in numbered pieces. Returns the pieces.
 fn write_much(world: &mut World, master: Tid, bytes: usize) -> Vec<(Tid, String)> {
     let pieces = 0..=bytes / limits::LINE_MAX;
     let pieces = pieces.map(|number| {
@@ -479,7 +480,7 @@ fn write_much(world: &mut World, master: Tid, bytes: usize) -> Vec<(Tid, String)
 }
 
 #[test]
-fn a_master_that_moved_waits_while_its_console_does_not_read_and_loses_nothing() {
+fn a_moved_master_waits_while_its_console_does_not_read_and_loses_no_output() {
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     go(&mut world, master, 2).expect("it moves");
@@ -508,13 +509,13 @@ fn a_master_that_moved_waits_while_its_console_does_not_read_and_loses_nothing()
 }
 
 #[test]
-fn a_master_whose_new_host_is_told_of_its_console_before_it_has_come_waits_too() {
+fn a_master_waits_also_if_its_target_hears_of_the_full_console_before_the_move_is_committed() {
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     go(&mut world, master, 2).expect("it moves");
     world.input(HostId(1), Input::ConsoleFull(conn));
     world.run_for(Duration::from_millis(100));
-    // The log's word reaches its new host last, after that of its console's host.
+    // The log of the target is behind the log of the console's host.
     world.behind = Some(HostId(3));
     let wish = world.wish_move(1, master, 3);
     world.run_for(Duration::from_millis(100));
@@ -562,7 +563,7 @@ fn a_master_that_moves_on_waits_for_room_in_the_channel_to_its_console() {
 }
 
 #[test]
-fn what_a_master_that_ends_could_not_send_to_its_console_is_counted() {
+fn output_of_an_ended_master_that_could_not_be_sent_is_counted() {
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     go(&mut world, master, 2).expect("it moves");
@@ -581,7 +582,7 @@ fn what_a_master_that_ends_could_not_send_to_its_console_is_counted() {
 }
 
 #[test]
-fn the_answer_about_a_move_that_was_taken_back_says_nothing_of_the_next_one() {
+fn a_late_confirmation_for_a_cancelled_move_does_not_release_the_next_move() {
     // The coordinator is on another host than the console.
     let mut world = World::new(1);
     let (conn, master) = piped(&mut world, &[b""]);
@@ -612,7 +613,7 @@ fn the_answer_about_a_move_that_was_taken_back_says_nothing_of_the_next_one() {
     let second = world.wish_move(4, master, 4);
     world.run_for(Duration::from_millis(100));
     assert!(world.processes[&master].frozen);
-    // The question about the first move arrives, and is answered.
+    // The request of the first move arrives, and gets its reply.
     let output = |order: &Order| matches!(order, Order::OutputLines(_));
     lose(&mut world, 2, Some(output));
     world.run_for(Duration::from_millis(500));
@@ -626,7 +627,7 @@ fn the_answer_about_a_move_that_was_taken_back_says_nothing_of_the_next_one() {
 }
 
 #[test]
-fn a_master_that_a_console_feeds_stays_and_says_why() {
+fn a_master_with_a_terminal_or_input_is_not_moved_and_the_reason_is_given() {
     let mut world = World::new(2);
     let (_, on_terminal) = run(&mut world);
     let mut stays = vec![(on_terminal, "its terminal")];
@@ -641,7 +642,7 @@ fn a_master_that_a_console_feeds_stays_and_says_why() {
 }
 
 #[test]
-fn the_console_of_a_run_with_a_terminal_stops_with_its_master() {
+fn a_console_with_a_terminal_stops_with_its_master() {
     let mut world = World::new(1);
     let (conn, on_terminal) = run(&mut world);
     let (other, without) = piped(&mut world, &[b""]);
@@ -662,7 +663,7 @@ fn the_console_of_a_run_with_a_terminal_stops_with_its_master() {
 }
 
 #[test]
-fn a_console_whose_host_leaves_is_told_that_its_application_runs_on() {
+fn a_console_whose_host_leaves_learns_that_its_application_runs_on() {
     let mut world = World::new(1);
     world.join(HostId::FOUNDER, "n2").expect("let in");
     let (conn, master) = begin_run(&mut world, 2, None);

@@ -1,5 +1,6 @@
-//! The coordinator of an application dies, hangs, or its host goes, in each phase of a move: another
-//! takes its place, the move ends once, and what a former one still orders does nothing.
+//! The coordinator of an application dies or hangs, or its host is lost, in each phase of a move.
+//! Another one replaces it, the move ends once, and orders of the former coordinator have no
+//! effect.
 
 use crate::world::{Carry, World, on};
 use std::{collections::VecDeque, time::Duration};
@@ -17,7 +18,7 @@ use vm_wire::{
 /// The process of a coordinator.
 pub struct Process {
     coordinator: Coordinator,
-    /// It reads nothing.
+    /// Whether it reads nothing.
     pub hangs: bool,
     unread: VecDeque<Frame>,
     /// The orders that it gave.
@@ -25,7 +26,7 @@ pub struct Process {
 }
 
 impl World {
-    /// A coordinator's process begins beside a daemon.
+    /// Starts the process of a coordinator on a host.
     pub fn start_coordinator(&mut self, host: HostId, number: u64) {
         if self.no_coordinators {
             return self.input(host, Input::CoordinatorGone(number));
@@ -41,7 +42,7 @@ impl World {
         self.input(host, Input::Coordinator(number, first));
     }
 
-    /// A daemon tells a coordinator something.
+    /// A daemon sends a frame to a coordinator.
     pub fn tell_coordinator(&mut self, host: HostId, number: u64, frame: Frame) {
         let now = self.now;
         let Some(process) = self.coordinators.get_mut(&(host, number)) else {
@@ -92,7 +93,7 @@ impl World {
         }
     }
 
-    /// The agreed coordinator of an application, and the process that serves.
+    /// The agreed coordinator of an application, and the process that serves as it.
     fn serving(&self, app: Tid) -> Option<(Coordinated, (HostId, u64))> {
         let agreed = self.daemon(1).agreement().state().coordinator(app)?;
         if !self.is_up(agreed.host) {
@@ -108,8 +109,8 @@ impl World {
     }
 }
 
-/// The leader's host takes no part: n1. A master on n4, a worker on n2; n3 is free. The coordinator is
-/// on n4.
+/// A master and its coordinator on n4, a worker on n2; n3 is free. The leader's host n1 has no
+/// task.
 fn setting() -> (World, Tid, Tid) {
     let mut world = World::new(4);
     let master = world.master(4, "master");
@@ -135,7 +136,7 @@ fn phase(world: &World, process: (HostId, u64)) -> Option<MovePhase> {
     coordinator.moves().next().and_then(|(_, _, phase)| phase)
 }
 
-/// Orders that are lost on the way, so that a move stays in a phase.
+/// From now on the orders that would end this phase are lost.
 fn stays_in(world: &mut World, phase: MovePhase) {
     match phase {
         MovePhase::Initialisation => {
@@ -161,7 +162,7 @@ fn goes_on(world: &mut World, worker: Tid) {
     }
 }
 
-/// A move that something happens to in a phase, and goes on when there is another coordinator.
+/// A move during which `happens` occurs in phase `at`: it continues under another coordinator.
 fn survives(at: MovePhase, happens: impl Fn(&mut World, (HostId, u64))) -> (World, Tid, Tid) {
     let (mut world, master, worker) = setting();
     let (_, process) = world.serving(master).expect("there is one");
@@ -169,10 +170,10 @@ fn survives(at: MovePhase, happens: impl Fn(&mut World, (HostId, u64))) -> (Worl
     let wish = world.wish_move(1, worker, 3);
     world.run_until("the phase", |world| phase(world, process) == Some(at));
     happens(&mut world, process);
-    // The asker asks the next one, which learns how far the move is.
+    // The requester sends its request to the next coordinator, which learns the phase of the move.
     world.run_until("the next coordinator", |world| {
         world.serving(master).is_some_and(|(agreed, process)| {
-            // A release that is lost for long ends in doubt, maybe before.
+            // A release that is lost for long leads to doubt, perhaps before this point.
             let learnt = phase(world, process) == Some(at) || at == MovePhase::Resumption;
             agreed.term == 2 && learnt
         })
@@ -201,7 +202,7 @@ const PHASES: [MovePhase; 4] = [
 ];
 
 #[test]
-fn a_coordinator_that_dies_is_followed_by_another_that_learns_how_far_the_move_is() {
+fn the_successor_of_a_dead_coordinator_learns_the_phase_of_the_move() {
     for at in PHASES {
         let (world, _, _) = survives(at, World::kill_coordinator);
         assert_eq!(counters(&world, 4).coordinators_lost, 1, "{at}");
@@ -209,12 +210,12 @@ fn a_coordinator_that_dies_is_followed_by_another_that_learns_how_far_the_move_i
 }
 
 #[test]
-fn a_coordinator_that_hangs_is_followed_by_another_and_heard_no_more() {
+fn a_coordinator_that_hangs_is_replaced_and_its_orders_are_ignored() {
     for at in PHASES {
         let hangs = |world: &mut World, process: (HostId, u64)| {
             let hanging = world.coordinators.get_mut(&process);
             hanging.expect("it lives").hangs = true;
-            // It is noticed when there is something to tell it.
+            // A hang is noticed at the next frame for the coordinator.
             let worker = Tid::new(crate::world::MACHINE, HostId(2), 1);
             world.wish_move(1, worker, 3);
         };
@@ -224,12 +225,12 @@ fn a_coordinator_that_hangs_is_followed_by_another_and_heard_no_more() {
 }
 
 #[test]
-fn the_host_of_the_lowest_task_takes_over_from_one_that_is_gone() {
+fn the_host_of_the_lowest_task_appoints_the_successor_of_a_lost_coordinator() {
     let mut world = World::new(5);
     let master = world.master(4, "master");
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
     world.run_until("a coordinator", |world| world.serving(master).is_some());
-    // The master leaves in order, its coordinator stays; then its host is lost.
+    // The master leaves in order, and its coordinator stays. Then the coordinator's host is lost.
     world.exit(master, 0).expect("it may leave");
     world.run_for(Duration::from_secs(1));
     assert!(world.serving(master).is_some());
@@ -244,7 +245,7 @@ fn the_host_of_the_lowest_task_takes_over_from_one_that_is_gone() {
     assert_eq!((agreed.host, agreed.term), (HostId(2), 2));
     world.arrive(worker);
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
-    // It stays where it is though the task went.
+    // The coordinator stays there though the task has moved.
     world.run_for(Duration::from_secs(1));
     world.carry = Carry::Whole;
     let back = world.wish_move(5, worker, 5);
@@ -274,7 +275,7 @@ fn a_host_that_leaves_hands_its_coordinators_over() {
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
 }
 
-/// The drain of a host at the wish of a console on n1, which waits for its end.
+/// A console on n1 requests the drain of a host, and waits for its end.
 fn wish_drain(world: &mut World, host: u16) -> (ConnId, u64) {
     let conn = world.conn();
     let request = Request::Drain(format!("n{host}"), DrainWay::default());
@@ -292,14 +293,14 @@ fn drained(world: &mut World, (conn, number): (ConnId, u64)) -> DrainReport {
 }
 
 #[test]
-fn a_drain_goes_on_under_the_next_coordinator() {
+fn a_drain_continues_under_the_next_coordinator() {
     let (mut world, master, worker) = setting();
     world.spawn(master, "worker", 5, on(2));
     let (_, process) = world.serving(master).expect("there is one");
     world.carry = Carry::Held;
     let wish = wish_drain(&mut world, 2);
     world.run_until("an image", |world| world.processes[&worker].frozen);
-    // Each of its moves is driven by the coordinator.
+    // The coordinator drives each move of the drain.
     let driven = world.coordinators[&process].coordinator.moves().count();
     assert_eq!(driven, limits::DRAIN_MOVES);
     world.kill_coordinator(process);
@@ -319,7 +320,7 @@ fn a_drain_goes_on_under_the_next_coordinator() {
 }
 
 #[test]
-fn a_host_that_drains_keeps_its_coordinators_until_it_leaves() {
+fn a_draining_host_keeps_its_coordinators_until_it_leaves() {
     let (mut world, master, worker) = setting();
     let wish = wish_drain(&mut world, 4);
     assert_eq!(drained(&mut world, wish).moved_count, 1);
@@ -348,13 +349,13 @@ fn the_end_of_an_application_is_the_end_of_its_coordinator() {
 }
 
 #[test]
-fn orders_of_a_former_coordinator_change_nothing() {
+fn orders_of_a_former_coordinator_have_no_effect() {
     let (mut world, master, worker) = setting();
     let (_, process) = world.serving(master).expect("there is one");
     world.exit(master, 0).expect("it may leave");
     world.run_for(Duration::from_secs(1));
     world.carry = Carry::Held;
-    // Its order is on its way while its host is taken out of the machine.
+    // The order is on its way while the coordinator's host leaves the machine.
     world.cut(4, 2, true);
     let wish = world.wish_move(1, worker, 3);
     world.run_for(Duration::from_millis(500));
@@ -372,7 +373,7 @@ fn orders_of_a_former_coordinator_change_nothing() {
 }
 
 #[test]
-fn what_a_process_says_that_does_not_serve_is_not_carried_on() {
+fn an_order_of_a_process_that_no_longer_serves_is_not_passed_on() {
     let (mut world, master, worker) = setting();
     let (_, process) = world.serving(master).expect("there is one");
     world
@@ -382,7 +383,7 @@ fn what_a_process_says_that_does_not_serve_is_not_carried_on() {
         .hangs = true;
     let wish = world.wish_move(1, worker, 3);
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
-    // It wakes up, reads what it was told, and orders the move anew.
+    // The former coordinator wakes up, reads its frames, and orders the move again.
     let hanging = world.coordinators.remove(&process);
     assert!(hanging.is_none(), "its daemon has ended it");
     let (now, _) = world.serving(master).expect("another serves");
@@ -407,7 +408,7 @@ fn what_a_process_says_that_does_not_serve_is_not_carried_on() {
 }
 
 #[test]
-fn a_move_that_takes_too_long_is_called_off() {
+fn a_move_that_takes_too_long_is_aborted() {
     let (mut world, master, worker) = setting();
     stays_in(&mut world, MovePhase::Initialisation);
     let wish = world.wish_move(1, worker, 3);
@@ -425,7 +426,7 @@ fn a_move_that_takes_too_long_is_called_off() {
 }
 
 #[test]
-fn an_owner_that_the_coordinators_log_does_not_know_yet_is_not_taken_for_lost() {
+fn an_owner_that_the_log_of_the_coordinators_host_does_not_know_yet_does_not_count_as_lost() {
     let mut world = World::new(4);
     let master = world.master(4, "master");
     let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
@@ -442,7 +443,7 @@ fn an_owner_that_the_coordinators_log_does_not_know_yet_is_not_taken_for_lost() 
 }
 
 #[test]
-fn who_asks_is_answered_though_no_coordinator_can_be_started() {
+fn a_request_for_a_move_gets_a_reply_though_no_coordinator_can_be_started() {
     let mut world = World::new(3);
     world.no_coordinators = true;
     let master = world.master(2, "master");
@@ -451,7 +452,7 @@ fn who_asks_is_answered_though_no_coordinator_can_be_started() {
     let failed = world.moved(wish).expect_err("nobody drives it");
     assert_eq!(failed.kind, FailKind::System);
     assert!(world.now.since(asked) >= limits::COORDINATOR_WAIT);
-    // It is tried again and again, but not all the time.
+    // The start is tried again and again, with pauses.
     let tried = counters(&world, 2).coordinators_lost;
     assert!((10..=20).contains(&tried), "{tried}");
     world.no_coordinators = false;
@@ -461,7 +462,7 @@ fn who_asks_is_answered_though_no_coordinator_can_be_started() {
 }
 
 #[test]
-fn a_master_from_a_shell_has_a_coordinator_too() {
+fn a_master_from_a_shell_has_a_coordinator() {
     let mut world = World::new(2);
     world.enrol_from_shell(2);
     let master = Tid::new(crate::world::MACHINE, HostId(2), 1);
@@ -472,7 +473,7 @@ fn a_master_from_a_shell_has_a_coordinator_too() {
 }
 
 #[test]
-fn many_moves_go_side_by_side_and_end_once_each() {
+fn many_moves_at_one_time_end_once_each() {
     let (mut world, master, worker) = setting();
     let mut tasks = world.spawn(master, "worker", 7, on(2)).tids;
     tasks.push(worker);
@@ -487,10 +488,10 @@ fn many_moves_go_side_by_side_and_end_once_each() {
 }
 
 #[test]
-fn a_move_that_has_ended_is_not_made_again_though_its_asker_does_not_know() {
+fn an_ended_move_is_not_repeated_though_its_requester_lacks_the_result() {
     let (mut world, master, worker) = setting();
     let (_, process) = world.serving(master).expect("there is one");
-    // It fails, and who asked is not reached.
+    // The move fails, and its end does not reach the requester.
     world.carry = Carry::Refused;
     world.cut(2, 3, true);
     let wish = world.wish_move(3, worker, 1);
@@ -498,7 +499,7 @@ fn a_move_that_has_ended_is_not_made_again_though_its_asker_does_not_know() {
         counters(world, 2).saves_refused == 1
     });
     world.run_for(Duration::from_millis(100));
-    // The next coordinator is asked again, orders it, and now it would succeed.
+    // The next coordinator gets the request and orders the move, which would now succeed.
     world.carry = Carry::Whole;
     world.kill_coordinator(process);
     world.run_until("the next coordinator", |world| {
@@ -516,7 +517,7 @@ fn a_move_that_has_ended_is_not_made_again_though_its_asker_does_not_know() {
 }
 
 #[test]
-fn an_application_on_a_leaving_host_alone_keeps_a_coordinator_there() {
+fn an_application_whose_only_host_leaves_keeps_a_coordinator_there() {
     let mut world = World::new(3);
     world.stubborn = true;
     let master = world.master(3, "master");

@@ -1,5 +1,5 @@
-//! All tasks of a host leave it: several at a time, each to where there is room; those that cannot
-//! stay and are named.
+//! Drains: all tasks of a host move away, several at a time, each to a host with room. The report
+//! names the tasks that cannot leave.
 
 use crate::{
     moves::counters,
@@ -15,7 +15,7 @@ use vm_wire::{
     task::{FailKind, GroupChange, GroupView, Place, Spawned},
 };
 
-/// The leader's host takes no part: n1. A master on n4, so many workers on n2; n3 is free.
+/// A master on n4, and that many workers on n2; n3 is free. The leader's host n1 has no task.
 fn setting(workers: u32) -> (World, Tid, Vec<Tid>) {
     let mut world = World::new(4);
     let master = world.master(4, "master");
@@ -66,14 +66,14 @@ fn tasks_on(world: &World, host: u16) -> Vec<Tid> {
 }
 
 #[test]
-fn all_tasks_leave_the_host_and_none_comes() {
+fn all_tasks_leave_a_draining_host_and_none_is_placed_there() {
     let (mut world, master, workers) = setting(6);
     let asked = wish(&mut world, 4, 2);
     let report = drained(&mut world, asked);
     assert_eq!((report.moved_count, report.refused_count), (6, 0));
     let named: Vec<Tid> = report.moved.iter().map(|(tid, _)| *tid).collect();
     assert_eq!(named, workers);
-    // Spread by load: none is where all the others are.
+    // Spread by load: no task goes to the host of the master.
     let hosts: BTreeSet<HostId> = report.moved.iter().map(|(_, moved)| moved.to).collect();
     assert_eq!(hosts, [1, 3, 4].map(HostId).into());
     assert!(tasks_on(&world, 2).is_empty());
@@ -84,14 +84,14 @@ fn all_tasks_leave_the_host_and_none_comes() {
     };
     assert_eq!(conf.hosts[1].state, HostState::Draining);
 
-    // Neither a spawn nor a move goes there.
+    // No spawn and no move goes to the host.
     let spawned = world.spawn(master, "worker", 3, Place::Any);
     assert!(spawned.tids.iter().all(|tid| tid.host() != HostId(2)));
     let back = world.wish_move(1, workers[0], 2);
     let failed = world.moved(back).expect_err("it drains");
     assert!(failed.text.contains("draining"), "{failed}");
 
-    // Who asks once more is told the same; the host leaves with nothing left to end.
+    // A second request has the same result. The host leaves without tasks to end.
     let again = wish(&mut world, 1, 2);
     assert_eq!(drained(&mut world, again), report);
     world.input(HostId(2), Input::Stop);
@@ -103,7 +103,7 @@ fn all_tasks_leave_the_host_and_none_comes() {
 }
 
 #[test]
-fn only_so_many_leave_at_a_time() {
+fn a_drain_moves_only_so_many_tasks_at_a_time() {
     let (mut world, _, workers) = setting(6);
     world.carry = Carry::Held;
     let asked = wish(&mut world, 4, 2);
@@ -132,11 +132,11 @@ fn a_task_that_cannot_be_saved_stays_and_the_others_leave() {
     let why = &report.refused[0].1.text;
     assert!(why.contains("no process here can be saved"), "{why}");
     assert_eq!(tasks_on(&world, 2), [workers[1]]);
-    // It was tried so often, and no more.
+    // The number of attempts has a limit.
     let tries = u32::MAX - world.unsavable[&workers[1]];
     assert_eq!(tries as usize, limits::DRAIN_TRIES);
 
-    // Once it can be saved it leaves, and the report tells of all three.
+    // Once the task can be saved it leaves, and the report has all three tasks.
     world.unsavable.clear();
     let again = wish(&mut world, 1, 2);
     let report = drained(&mut world, again);
@@ -150,19 +150,19 @@ fn a_task_whose_move_failed_is_tried_at_another_host() {
     world.carry = Carry::Held;
     let asked = wish(&mut world, 4, 2);
     world.run_until("an image", |world| world.processes[&workers[0]].frozen);
-    // It runs on, and is tried once more in the same step.
+    // The task runs on, and the next attempt begins in the same step.
     world.carry = Carry::Whole;
     world.lose_image(workers[0]);
     let report = drained(&mut world, asked);
     assert_eq!((report.moved_count, report.refused_count), (1, 0));
     let counted = counters(&world, 2);
     assert_eq!((counted.saves_refused, counted.images_lost), (1, 1));
-    // n1 and n3 have no task; the third try is at the host of the master.
+    // n1 and n3 have no task. The third attempt goes to the host of the master.
     assert_eq!(report.moved[0].1.to, HostId(4));
 }
 
 #[test]
-fn a_drain_with_nowhere_to_go_leaves_the_tasks_running() {
+fn a_drain_without_a_target_leaves_the_tasks_running() {
     let mut alone = World::new(1);
     let task = alone.master(1, "master");
     let asked = wish(&mut alone, 1, 1);
@@ -172,7 +172,7 @@ fn a_drain_with_nowhere_to_go_leaves_the_tasks_running() {
     assert_eq!(phase(&alone, 1), HostPhase::Living);
     assert!(!alone.processes[&task].frozen);
 
-    // Of two that are to drain at the same time, one stays.
+    // Of two hosts that are to drain at the same time, one does not.
     let mut world = World::new(2);
     let master = world.master(2, "master");
     let asked = [wish(&mut world, 1, 1), wish(&mut world, 1, 2)];
@@ -185,7 +185,7 @@ fn a_drain_with_nowhere_to_go_leaves_the_tasks_running() {
 }
 
 #[test]
-fn a_drain_is_taken_back_and_the_host_takes_tasks_again() {
+fn after_the_end_of_a_drain_the_host_takes_tasks_again() {
     let (mut world, master, workers) = setting(6);
     world.carry = Carry::Held;
     let asked = wish(&mut world, 4, 2);
@@ -197,7 +197,7 @@ fn a_drain_is_taken_back_and_the_host_takes_tasks_again() {
     let (_, text) = refusal(answer(&mut world, asked));
     assert!(text.contains("taken back"), "{text}");
     assert_eq!(phase(&world, 2), HostPhase::Living);
-    // Who stood goes where it was to go, the others stay.
+    // Frozen tasks go to their targets, the other tasks stay.
     for tid in workers
         .iter()
         .filter(|tid| stands(&world, tid))
@@ -215,7 +215,7 @@ fn a_drain_is_taken_back_and_the_host_takes_tasks_again() {
 }
 
 #[test]
-fn lead_and_vote_go_to_others_if_there_are_enough() {
+fn lead_and_vote_of_a_draining_host_go_to_others_if_there_are_enough() {
     let mut world = World::new(4);
     let voters = |world: &World| world.daemon(4).agreement().voters();
     assert_eq!(voters(&world), [1, 2, 3].map(HostId));
@@ -224,7 +224,7 @@ fn lead_and_vote_go_to_others_if_there_are_enough() {
     world.run_for(Duration::from_secs(3));
     assert_eq!(voters(&world), [2, 3, 4].map(HostId));
     assert_ne!(world.daemon(4).agreement().leader(), HostId(1));
-    // Of three hosts none can be spared as a voter, but another leads.
+    // With three hosts each one is needed as a voter, but another host leads.
     let mut world = World::new(3);
     let asked = wish(&mut world, 2, 1);
     drained(&mut world, asked);
@@ -235,7 +235,7 @@ fn lead_and_vote_go_to_others_if_there_are_enough() {
 }
 
 #[test]
-fn a_task_that_starts_is_waited_for_and_one_that_never_does_is_named() {
+fn a_drain_waits_for_a_task_that_starts_and_names_one_that_never_does() {
     let (mut world, master, workers) = setting(1);
     let born = world.ask::<Spawned>(master, &spawn("silent", 1, on(2)));
     let silent = born.expect("it is started").tids[0];
@@ -249,7 +249,7 @@ fn a_task_that_starts_is_waited_for_and_one_that_never_does_is_named() {
 }
 
 #[test]
-fn a_task_that_cannot_leave_for_a_moment_is_tried_again_and_the_others_do_not_wait() {
+fn a_task_that_cannot_leave_for_a_reason_that_passes_is_tried_again_and_the_others_do_not_wait() {
     let (mut world, _, workers) = setting(2);
     world.busy.insert(workers[0], 5);
     let asked = wish(&mut world, 4, 2);
@@ -268,7 +268,7 @@ fn a_task_that_cannot_leave_for_a_moment_is_tried_again_and_the_others_do_not_wa
 }
 
 #[test]
-fn a_host_that_is_asked_to_end_tries_until_its_time_is_over() {
+fn a_daemon_that_is_to_end_tries_to_drain_until_its_time_is_over() {
     for passes in [true, false] {
         let mut world = World::new(1);
         world.drain_at_stop = Some(Duration::from_secs(40));
@@ -291,7 +291,7 @@ fn a_host_that_is_asked_to_end_tries_until_its_time_is_over() {
 }
 
 #[test]
-fn a_host_that_is_lost_while_it_drains_is_an_answer() {
+fn the_loss_of_a_draining_host_ends_the_request_with_a_reply() {
     let (mut world, _, _) = setting(2);
     world.carry = Carry::Held;
     let asked = wish(&mut world, 4, 2);
@@ -302,7 +302,7 @@ fn a_host_that_is_lost_while_it_drains_is_an_answer() {
 }
 
 #[test]
-fn a_daemon_that_is_asked_to_end_drains_first_within_its_time() {
+fn a_daemon_that_is_to_end_drains_first_within_its_time() {
     for (carry, savable) in [(Carry::Whole, true), (Carry::Held, false)] {
         let mut world = World::new(1);
         world.drain_at_stop = Some(Duration::from_secs(4));
@@ -331,7 +331,7 @@ fn a_daemon_that_is_asked_to_end_drains_first_within_its_time() {
 }
 
 #[test]
-fn a_second_wish_that_it_ends_is_not_kept_waiting() {
+fn a_second_stop_ends_the_daemon_at_once() {
     let mut world = World::new(1);
     world.drain_at_stop = Some(Duration::from_secs(100));
     world.join(HostId::FOUNDER, "n2").expect("let in");
@@ -348,7 +348,7 @@ fn a_second_wish_that_it_ends_is_not_kept_waiting() {
 }
 
 #[test]
-fn a_check_says_beforehand_what_a_move_says() {
+fn a_check_gives_the_reasons_that_a_move_would_give() {
     let (mut world, _, workers) = setting(1);
     let check = |world: &mut World| {
         let conn = world.conn();
@@ -371,13 +371,13 @@ fn a_check_says_beforehand_what_a_move_says() {
         let asked = wish(&mut world, 1, host);
         drained(&mut world, asked);
     }
-    // All that drained went to n2, and nothing else takes it.
+    // All tasks of the draining hosts went to n2, and no other host takes tasks.
     assert_eq!(check(&mut world), [anywhere(&mut world)]);
     assert!(check(&mut world)[0].contains("no other host that takes tasks"));
 }
 
 #[test]
-fn who_drains_a_host_that_is_far_behind_is_told_that_it_was_taken_back_meanwhile() {
+fn a_drain_requested_at_a_host_far_behind_reports_that_it_was_ended_meanwhile() {
     let mut world = World::with_log(4, 16);
     let master = world.master(1, "master");
     world.behind = Some(HostId(4));

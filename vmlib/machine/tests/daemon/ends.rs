@@ -1,4 +1,4 @@
-//! Tasks end: what they sent before arrives, who watches is told after it.
+//! Ends of tasks: their last messages arrive, and watchers are notified after these messages.
 
 use crate::world::{SIGKILL, Told, World, on, tid};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use vm_wire::{
     task::{Done, FailKind, Signal, Watch, Watched},
 };
 
-/// A master on n1 or the last host, a worker on n2. With more than two hosts neither is on the
-/// leader's, so that a cut between the two costs no lease.
+/// A master on n1 or the last host, a worker on n2. With more than two hosts, neither is on the
+/// leader's host, so that a cut between the two costs no lease.
 fn master_and_worker(hosts: u16) -> (World, vm_wire::Tid, vm_wire::Tid) {
     let mut world = World::new(hosts);
     let home = if hosts == 2 { 1 } else { hosts };
@@ -36,7 +36,7 @@ fn a_message_sent_just_before_the_exit_arrives_even_over_a_broken_link() {
 }
 
 #[test]
-fn notify_of_an_exit_in_order_carries_the_number_of_the_last_message() {
+fn the_notification_of_an_exit_in_order_has_the_number_of_the_last_message() {
     let (mut world, master, worker) = master_and_worker(2);
     world
         .watch(master, Watched::Task(worker))
@@ -55,7 +55,7 @@ fn notify_of_an_exit_in_order_carries_the_number_of_the_last_message() {
 }
 
 #[test]
-fn notify_on_the_same_host_carries_the_number_too() {
+fn the_notification_on_the_same_host_has_the_number_too() {
     let mut world = World::new(1);
     let master = world.master(1, "master");
     let worker = world.spawn(master, "worker", 1, on(1)).tids[0];
@@ -70,7 +70,7 @@ fn notify_on_the_same_host_carries_the_number_too() {
 }
 
 #[test]
-fn notify_of_a_silent_task_that_left_in_order_waits_for_nothing() {
+fn the_notification_of_a_silent_task_that_left_in_order_waits_for_nothing() {
     let (mut world, master, worker) = master_and_worker(2);
     world
         .watch(master, Watched::Task(worker))
@@ -84,7 +84,7 @@ fn notify_of_a_silent_task_that_left_in_order_waits_for_nothing() {
 }
 
 #[test]
-fn notify_of_a_task_that_dies_has_no_number() {
+fn the_notification_of_a_task_that_dies_has_no_number() {
     let (mut world, master, worker) = master_and_worker(2);
     world
         .watch(master, Watched::Task(worker))
@@ -98,7 +98,7 @@ fn notify_of_a_task_that_dies_has_no_number() {
 }
 
 #[test]
-fn who_watches_a_task_that_has_ended_is_told_at_once() {
+fn a_watch_of_an_ended_task_notifies_at_once() {
     let (mut world, master, worker) = master_and_worker(2);
     world.exit(worker, 0).expect("it may leave");
     world
@@ -121,7 +121,7 @@ fn who_watches_a_task_that_has_ended_is_told_at_once() {
 }
 
 #[test]
-fn who_watches_no_more_is_not_told() {
+fn an_ended_watch_does_not_notify() {
     let (mut world, master, worker) = master_and_worker(2);
     let what = Watched::Task(worker);
     world.watch(master, what).expect("it lives");
@@ -133,7 +133,7 @@ fn who_watches_no_more_is_not_told() {
 }
 
 #[test]
-fn what_is_sent_to_a_task_that_has_ended_is_forgotten() {
+fn messages_to_an_ended_task_are_dropped() {
     let (mut world, master, worker) = master_and_worker(2);
     world.die(worker, ExitStatus::Code(0));
     world.run_for(Duration::from_millis(300));
@@ -170,7 +170,7 @@ fn signals_reach_tasks_on_other_hosts() {
 }
 
 #[test]
-fn the_death_of_a_host_ends_its_tasks_for_those_who_watch() {
+fn the_death_of_a_host_notifies_the_watchers_of_its_tasks() {
     let (mut world, master, worker) = master_and_worker(4);
     world
         .watch(master, Watched::Task(worker))
@@ -195,7 +195,7 @@ fn the_death_of_a_host_ends_its_tasks_for_those_who_watch() {
 }
 
 #[test]
-fn a_last_number_that_will_not_come_is_not_waited_for() {
+fn a_last_number_that_will_not_come_is_not_awaited() {
     let (mut world, master, worker) = master_and_worker(4);
     world
         .watch(master, Watched::Task(worker))
@@ -213,7 +213,7 @@ fn a_last_number_that_will_not_come_is_not_waited_for() {
 }
 
 #[test]
-fn who_awaits_messages_learns_of_the_end_after_the_last_one_and_its_program_is_not_told() {
+fn a_task_that_awaits_messages_learns_of_the_end_after_the_last_one_without_a_notification() {
     for before in [true, false] {
         let (mut world, master, worker) = master_and_worker(3);
         if before {
@@ -236,7 +236,7 @@ fn who_awaits_messages_learns_of_the_end_after_the_last_one_and_its_program_is_n
 }
 
 #[test]
-fn who_watches_and_awaits_is_told_once() {
+fn a_task_that_watches_and_awaits_is_notified_once() {
     let (mut world, master, worker) = master_and_worker(3);
     world.await_messages(master, worker);
     world
@@ -253,7 +253,7 @@ fn who_watches_and_awaits_is_told_once() {
 }
 
 #[test]
-fn nothing_comes_from_a_task_that_never_was() {
+fn a_receive_from_a_task_that_never_existed_ends() {
     let (mut world, master, _) = master_and_worker(2);
     for never in [tid(1, 99), tid(2, 99), tid(9, 1), Tid(0), tid(2, 0)] {
         world.await_messages(master, never);
@@ -266,7 +266,7 @@ fn nothing_comes_from_a_task_that_never_was() {
 #[test]
 fn a_task_that_the_log_does_not_know_yet_is_awaited() {
     let (mut world, master, _) = master_and_worker(4);
-    // The master's host is behind: it hears of the birth later than the master.
+    // The log of the master's host is behind: it learns of the spawn later than the master.
     world.behind = Some(HostId(4));
     let other = world.master(1, "other");
     world.await_messages(master, other);
@@ -280,7 +280,7 @@ fn a_task_that_the_log_does_not_know_yet_is_awaited() {
 }
 
 #[test]
-fn a_task_that_moves_goes_on_awaiting_and_one_that_is_awaited_may_move() {
+fn an_awaiting_task_and_an_awaited_task_may_move() {
     let (mut world, master, worker) = master_and_worker(3);
     world.await_messages(master, worker);
     for (tid, to) in [(master, 1), (worker, 3)] {
@@ -297,7 +297,7 @@ fn a_task_that_moves_goes_on_awaiting_and_one_that_is_awaited_may_move() {
 }
 
 #[test]
-fn a_message_to_what_is_no_task_leaves_the_sender_alone() {
+fn a_message_to_a_tid_without_a_task_does_not_harm_the_sender() {
     let (mut world, master, worker) = master_and_worker(2);
     for nobody in [
         tid(1, 0),

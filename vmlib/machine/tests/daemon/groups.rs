@@ -22,7 +22,7 @@ fn ask(group: &str, version: u64) -> GroupAsk {
 }
 
 #[test]
-fn members_are_numbered_and_every_host_sees_the_same() {
+fn members_are_numbered_and_every_host_sees_the_same_group() {
     let mut world = World::new(2);
     let a = world.master(1, "a");
     let b = world.spawn(a, "b", 1, on(2)).tids[0];
@@ -47,7 +47,7 @@ fn members_are_numbered_and_every_host_sees_the_same() {
 }
 
 #[test]
-fn a_question_for_a_later_version_waits_for_it() {
+fn a_request_for_a_later_version_waits_for_it() {
     let mut world = World::new(2);
     let a = world.master(1, "a");
     let b = world.spawn(a, "b", 1, on(2)).tids[0];
@@ -77,7 +77,7 @@ fn unknown_groups_and_bad_names_are_refused() {
 }
 
 #[test]
-fn a_member_that_ends_is_no_member() {
+fn an_ended_task_is_no_member() {
     let mut world = World::new(2);
     let a = world.master(1, "a");
     let b = world.spawn(a, "b", 1, on(2)).tids[0];
@@ -93,11 +93,11 @@ fn a_member_that_ends_is_no_member() {
 }
 
 #[test]
-fn what_a_daemon_far_behind_was_not_told_of_a_membership_is_asked_of_the_log_again() {
+fn a_daemon_far_behind_requests_a_group_change_again_if_it_missed_the_result() {
     let mut world = World::with_log(4, 16);
     let a = world.master(1, "a");
     let b = world.spawn(a, "b", 1, on(4)).tids[0];
-    // It is no member, which the log says while its daemon does not listen.
+    // The log refuses the change, while the daemon receives nothing.
     world.behind = Some(HostId(4));
     let number = world.request(b, &change("g", false));
     for _ in 0..20 {
@@ -108,7 +108,7 @@ fn what_a_daemon_far_behind_was_not_told_of_a_membership_is_asked_of_the_log_aga
     }
     assert!(world.answers(b, number).is_empty());
     world.behind = None;
-    // It does not ask again.
+    // The task does not repeat its request.
     world.run_until("the answer", |world| !world.answers(b, number).is_empty());
     let failed = Failed::read(&world.answers(b, number)[0]).expect("a failure");
     assert_eq!(failed.kind, FailKind::NotMember);

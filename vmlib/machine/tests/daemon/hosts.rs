@@ -1,4 +1,4 @@
-//! Hosts come and go, and the machine ends.
+//! Hosts join and leave, and the machine ends.
 
 use crate::world::{SIGKILL, SIGTERM, Told, World, on, spawn};
 use std::time::Duration;
@@ -49,7 +49,7 @@ fn a_deleted_host_ends_its_tasks_and_hands_over_their_last_messages() {
     world
         .watch(master, Watched::Task(worker))
         .expect("it lives");
-    // The master takes nothing until the host is gone.
+    // The master reads nothing until the host has left.
     world.deaf.insert(master);
     world.send(worker, master, "last words");
     world.exit(worker, 0).expect("it may leave");
@@ -72,7 +72,7 @@ fn a_deleted_host_ends_its_tasks_and_hands_over_their_last_messages() {
 }
 
 #[test]
-fn a_deleted_host_hands_over_more_than_may_be_on_its_way_at_once() {
+fn a_deleted_host_hands_over_more_than_a_channel_takes_at_once() {
     let mut world = World::new(3);
     let master = world.master(1, "master");
     let workers = world.spawn(master, "worker", 20, on(3)).tids;
@@ -95,7 +95,7 @@ fn a_deleted_host_hands_over_more_than_may_be_on_its_way_at_once() {
 }
 
 #[test]
-fn tasks_on_a_leaving_host_are_asked_to_end_and_then_killed() {
+fn tasks_on_a_leaving_host_get_sigterm_and_then_sigkill() {
     let mut world = World::new(3);
     world.stubborn = true;
     let master = world.master(1, "master");
@@ -191,7 +191,7 @@ fn unknown_hosts_are_not_deleted() {
 }
 
 #[test]
-fn a_host_may_be_meant_by_its_number() {
+fn a_host_may_be_named_by_its_number() {
     let mut world = World::new(3);
     let master = world.master(1, "master");
     let h3 = || "h3".to_owned();
@@ -244,7 +244,7 @@ fn a_host_has_arrived_once_it_has_links_to_the_others() {
 }
 
 #[test]
-fn a_host_that_does_not_reach_another_one_is_told_which() {
+fn a_host_without_a_link_to_another_one_learns_which() {
     let mut world = World::new(2);
     world.link_time = Some(limits::LINK_TIME);
     world.cut(2, 3, true);
@@ -265,7 +265,7 @@ fn a_host_that_does_not_reach_another_one_is_told_which() {
 }
 
 #[test]
-fn a_host_that_is_lost_keeps_no_other_from_arriving() {
+fn a_lost_host_does_not_keep_another_one_from_joining() {
     let mut world = World::new(3);
     world.link_time = Some(limits::LINK_TIME);
     world.crash(3);
@@ -317,7 +317,7 @@ fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() 
     };
     let text = "hosts 'n2' and 'n3' cannot reach each other";
     assert_eq!(said(&world, text), 1);
-    // No order to start a task is sent where it would wait.
+    // No order to start a task goes to a host without a link.
     let mut start = |place| {
         let request = Request::Spawn(spawn("late", 1, place));
         let conn = world.conn();
@@ -333,7 +333,7 @@ fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() 
             other => panic!("{other:?}"),
         }
     }
-    // Nor is a move, or a wish for one.
+    // No move goes there, and no request for a move.
     let wish = world.wish_move(1, sender, 3);
     let failed = world.moved(wish).expect_err("no link");
     assert!(
@@ -347,7 +347,7 @@ fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() 
         failed.text.contains("'n3' cannot reach host 'n2'"),
         "{failed}"
     );
-    // A host that comes later knows it, too.
+    // A host that joins later knows it, too.
     world.join(HostId::FOUNDER, "n5").expect("let in");
     world.run_for(Duration::from_secs(1));
     assert_eq!(down(&mut world, 5), [(HostId(2), HostId(3))]);
@@ -362,7 +362,7 @@ fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() 
 }
 
 #[test]
-fn the_loss_of_a_host_is_not_taken_for_a_link_that_is_down() {
+fn the_loss_of_a_host_is_not_reported_as_a_link_that_is_down() {
     let mut world = World::new(4);
     let master = world.master(4, "master");
     world.spawn(master, "worker", 1, on(2));

@@ -1,4 +1,5 @@
-//! Tasks with callbacks around saves, which stop in calls of the library alone: here those that are `late` to.
+//! Tasks with callbacks around saves, which freeze only in calls of the library: in these tests,
+//! the `late` tasks.
 
 use crate::checkpoints::{check, setting};
 use std::time::Duration;
@@ -6,11 +7,11 @@ use vm_machine::Input;
 use vm_wire::{HostId, limits, task::FailKind};
 
 const LATE: &str = "came to no call of the library";
-/// Longer than a task has to come to a call.
+/// Longer than the time for a task to come to a call.
 const LONG: Duration = limits::SAFE_POINT.saturating_add(Duration::from_secs(5));
 
 #[test]
-fn a_task_with_callbacks_comes_to_a_call_before_the_others_stand_and_is_saved_as_an_image() {
+fn a_task_with_callbacks_comes_to_a_call_before_the_others_freeze_and_is_saved_as_an_image() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.input(HostId(2), Input::InCalls(workers[0]));
@@ -28,7 +29,7 @@ fn a_task_with_callbacks_comes_to_a_call_before_the_others_stand_and_is_saved_as
 }
 
 #[test]
-fn a_task_with_callbacks_that_makes_no_call_is_named_and_nobody_has_stood() {
+fn a_task_with_callbacks_that_makes_no_call_is_named_and_no_task_was_frozen() {
     let (mut world, master, workers) = setting();
     world.input(HostId(2), Input::InCalls(workers[0]));
     world.store.late.insert(workers[0]);
@@ -50,9 +51,9 @@ fn a_task_with_callbacks_that_makes_no_call_is_named_and_nobody_has_stood() {
     world.moved(wish).expect("it makes a call");
 }
 
-/// Callbacks and a large image take as long as they do.
+/// Callbacks and a large image may take long.
 #[test]
-fn a_task_with_callbacks_that_has_come_to_a_call_has_all_the_time_of_a_move() {
+fn a_task_with_callbacks_in_a_call_has_the_whole_time_limit_of_a_move() {
     let (mut world, master, workers) = setting();
     world.input(HostId(2), Input::InCalls(workers[0]));
     world.store.late.insert(workers[0]);
@@ -68,11 +69,11 @@ fn a_task_with_callbacks_that_has_come_to_a_call_has_all_the_time_of_a_move() {
 }
 
 #[test]
-fn a_task_with_callbacks_that_has_come_to_a_call_has_all_the_time_of_a_cut() {
+fn a_task_with_callbacks_in_a_call_has_the_whole_time_limit_of_a_cut() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.store.late.insert(workers[0]);
-    // It is told by the cut: its program has just registered them.
+    // Only the cut itself orders the task to stop: its program has just registered the callbacks.
     let wish = world.wish_checkpoint(master, false);
     world.run_until("it is told to stop", |world| {
         world.store.told.contains_key(&workers[0])

@@ -1,5 +1,5 @@
-//! What was said or wanted in an earlier life of an application, and comes late, changes nothing in the
-//! one that it has now.
+//! Late messages and requests of an earlier generation of an application have no effect in its
+//! present generation.
 
 use crate::{
     checkpoints::{being_written, setting},
@@ -8,13 +8,13 @@ use crate::{
 use std::time::Duration;
 use vm_wire::{HostId, Tid, agreed::ExitStatus, console::Request, peer::Order};
 
-/// Nothing goes between the first worker's host and the coordinator's.
+/// Cuts the link between the first worker's host and the coordinator's host.
 fn cut_off(world: &mut World) {
     world.cut(2, 4, true);
     world.run_for(Duration::from_millis(10));
 }
 
-/// The master dies, and all with it; the application is brought back, each task where it was.
+/// The master dies, and the application ends. A restart puts each task on its former host.
 fn again(world: &mut World, master: Tid, workers: &[Tid]) {
     world.die(master, ExitStatus::Signal(9));
     world.run_for(Duration::from_secs(2));
@@ -27,7 +27,7 @@ fn again(world: &mut World, master: Tid, workers: &[Tid]) {
 }
 
 #[test]
-fn who_stood_in_a_cut_of_an_earlier_life_has_not_stood_in_one_of_this_life() {
+fn a_task_frozen_by_a_cut_of_an_earlier_generation_does_not_count_in_a_cut_of_this_one() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.save(master);
@@ -47,7 +47,7 @@ fn who_stood_in_a_cut_of_an_earlier_life_has_not_stood_in_one_of_this_life() {
 }
 
 #[test]
-fn an_image_that_was_saved_in_an_earlier_life_is_no_part_of_a_checkpoint_of_this_life() {
+fn an_image_of_an_earlier_generation_is_no_part_of_a_checkpoint_of_this_one() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.save(master);
@@ -76,7 +76,7 @@ fn an_image_that_was_saved_in_an_earlier_life_is_no_part_of_a_checkpoint_of_this
 }
 
 #[test]
-fn a_stop_that_was_wanted_before_its_application_went_back_does_not_stop_it_then() {
+fn a_stop_requested_before_a_recovery_does_not_stop_the_application_after_it() {
     let (mut world, master, _) = setting();
     world.save(master);
     cut_off(&mut world);
@@ -93,7 +93,7 @@ fn a_stop_that_was_wanted_before_its_application_went_back_does_not_stop_it_then
 }
 
 #[test]
-fn a_move_that_was_wanted_before_its_application_went_back_is_not_made_then() {
+fn a_move_requested_before_a_recovery_is_not_made_after_it() {
     let (mut world, master, workers) = setting();
     world.save(master);
     cut_off(&mut world);

@@ -1,5 +1,6 @@
-//! Several daemons as one machine: what tasks and consoles see of spawns, messages, exits, notify,
-//! signals, groups, hosts that come and go, moves, checkpoints, suspensions, and of requests that make no sense.
+//! Several daemons as one machine: spawns, messages, exits, notifications, signals, groups, joining
+//! and leaving hosts, moves, checkpoints and suspensions as tasks and consoles see them, and
+//! malformed requests.
 
 mod answers;
 mod bad_input;

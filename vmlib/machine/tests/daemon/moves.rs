@@ -1,5 +1,5 @@
-//! Tasks move from host to host, or are taken back, at each stage; their messages, requests and
-//! watches go with them.
+//! Moves of tasks between hosts, and moves that fail or are cancelled, in each phase. The messages,
+//! requests and watches of a task move with it.
 
 use crate::world::{Carry, Then, Told, World, on};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use vm_wire::{
     task::{Exit, FailKind, Failed, Watched},
 };
 
-/// The leader's host takes no part: n1. A master on n4, a worker on n2; n3 is free.
+/// A master on n4, a worker on n2; n3 is free. The leader's host n1 has no task.
 pub fn setting() -> (World, Tid, Tid) {
     let mut world = World::new(4);
     let master = world.master(4, "master");
@@ -22,7 +22,7 @@ pub fn setting() -> (World, Tid, Tid) {
     (world, master, worker)
 }
 
-/// The worker stands, its image written and on its way to n3.
+/// The worker is frozen, and its image is written and on its way to n3.
 pub fn held() -> (World, Tid, Tid, (vm_machine::ConnId, u64)) {
     let (mut world, master, worker) = setting();
     world.carry = Carry::Held;
@@ -40,7 +40,8 @@ pub fn counters(world: &World, host: u16) -> MoveCounters {
     world.daemon(host).counters().moves
 }
 
-/// Nothing is left over, the worker runs on that host, and what the two say to each other arrives.
+/// Checks that nothing is left over, that the worker runs on that host, and that messages between
+/// the two tasks arrive.
 pub fn check(world: &mut World, master: Tid, worker: Tid, host: u16) {
     world.run_for(Duration::from_secs(4));
     assert_eq!(host_of(world, worker), Some(HostId(host)));
@@ -61,7 +62,7 @@ pub fn check(world: &mut World, master: Tid, worker: Tid, host: u16) {
 }
 
 #[test]
-fn a_task_moves_and_goes_on() {
+fn a_moved_task_continues() {
     let (mut world, master, worker) = setting();
     let wish = world.wish_move(4, worker, 3);
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
@@ -75,10 +76,10 @@ fn a_task_moves_and_goes_on() {
 }
 
 #[test]
-fn without_pre_copy_a_task_stands_from_the_first_byte_on() {
+fn without_pre_copy_a_task_is_frozen_from_the_first_byte_on() {
     let (mut world, master, worker) = setting();
     world.way.precopy = false;
-    // It would never say that its memory was sent.
+    // The end of a pre-copy would never be reported.
     world.carry = Carry::Slow;
     let (conn, number) = world.wish_move(4, worker, 3);
     world.run_until("the image", |world| world.processes[&worker].frozen);
@@ -94,7 +95,7 @@ fn without_pre_copy_a_task_stands_from_the_first_byte_on() {
 }
 
 #[test]
-fn files_are_where_the_working_folders_of_both_hosts_say() {
+fn the_target_gets_the_working_folders_of_both_hosts() {
     let (mut world, _, worker) = setting();
     let wish = world.wish_move(4, worker, 3);
     world.moved(wish).expect("it moves");
@@ -103,14 +104,14 @@ fn files_are_where_the_working_folders_of_both_hosts_say() {
         there: "/work/n3".to_owned(),
     };
     assert_eq!(world.folders, Some(folders));
-    // That host has none.
+    // That host has no working folder.
     let wish = world.wish_move(4, worker, 1);
     world.moved(wish).expect("it moves");
     assert_eq!(world.folders, None);
 }
 
 #[test]
-fn a_full_target_refuses_and_the_task_is_not_stopped() {
+fn a_full_target_refuses_and_the_task_is_not_frozen() {
     let (mut world, master, worker) = setting();
     world.spawn(master, "other", 20, on(3));
     let wish = world.wish_move(4, worker, 3);
@@ -132,7 +133,7 @@ fn a_task_that_cannot_be_saved_runs_on() {
 }
 
 #[test]
-fn a_task_whose_image_is_lost_runs_on_and_gets_what_was_sent_meanwhile() {
+fn a_task_whose_image_is_lost_runs_on_and_receives_the_messages_sent_meanwhile() {
     let (mut world, master, worker, wish) = held();
     world.send(master, worker, "meanwhile");
     world.run_for(Duration::from_millis(100));
@@ -144,7 +145,7 @@ fn a_task_whose_image_is_lost_runs_on_and_gets_what_was_sent_meanwhile() {
     check(&mut world, master, worker, 2);
 }
 
-/// The moves that were asked for at n4.
+/// The moves that were requested at n4.
 fn rows(world: &mut World) -> Vec<MoveRow> {
     let conn = world.conn();
     let number = world.console_request(4, conn, &Request::Moves);
@@ -158,7 +159,7 @@ fn rows(world: &mut World) -> Vec<MoveRow> {
 }
 
 #[test]
-fn who_asked_is_told_how_much_was_sent() {
+fn the_requester_of_a_move_learns_the_progress_of_the_image() {
     let (mut world, master, worker) = setting();
     world.carry = Carry::Slow;
     let wish = world.wish_move(4, worker, 3);
@@ -181,7 +182,7 @@ fn who_asked_is_told_how_much_was_sent() {
         row.sent = Some(sent);
         assert_eq!(rows(&mut world), [row.clone()]);
     }
-    // The end of a sender before the image was written is none of the image.
+    // The end of a sender before the image is written does not count as the end of the image.
     world.input(HostId(2), Input::SentAll(worker));
     world.carry = Carry::Held;
     world.copied(worker);
@@ -207,7 +208,7 @@ fn who_asked_is_told_how_much_was_sent() {
 }
 
 #[test]
-fn who_asked_is_told_what_the_process_says_that_cannot_go_on() {
+fn the_output_of_a_restored_process_that_fails_is_the_reason_for_the_requester() {
     let (mut world, master, worker, wish) = held();
     for bytes in ["a file is missing\n".into(), vec![b'.'; 2000]] {
         let output = Input::TaskOutput {
@@ -229,7 +230,7 @@ fn who_asked_is_told_what_the_process_says_that_cannot_go_on() {
 }
 
 #[test]
-fn the_answer_to_an_offer_that_was_taken_back_is_none_to_the_next() {
+fn the_reply_to_a_withdrawn_offer_does_not_count_for_the_next_offer() {
     let (mut world, master, worker) = setting();
     world.lost = Some(|order| matches!(order, Order::MoveReady(_)));
     let wish = world.wish_move(4, worker, 3);
@@ -237,7 +238,7 @@ fn the_answer_to_an_offer_that_was_taken_back_is_none_to_the_next() {
     let again = world.wish_move(4, worker, 3);
     world.run_for(Duration::from_millis(100));
     world.lost = None;
-    // Both answers come now.
+    // Both replies come now.
     world.cut(2, 3, true);
     world.heal(2, 3);
     assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
@@ -257,9 +258,9 @@ fn a_task_whose_image_is_written_and_not_sent_runs_on() {
 }
 
 #[test]
-fn who_sent_an_image_is_not_asked_once_it_is_whole_at_the_target() {
+fn a_failure_of_the_sender_after_the_image_is_whole_at_the_target_has_no_effect() {
     let (mut world, master, worker, wish) = held();
-    // The release waits for an answer, which cannot come.
+    // The release waits for a reply that cannot come.
     world.cut(2, 4, true);
     world.run_for(Duration::from_millis(10));
     world.request(worker, &crate::world::spawn("child", 1, on(4)));
@@ -273,7 +274,7 @@ fn who_sent_an_image_is_not_asked_once_it_is_whole_at_the_target() {
 }
 
 #[test]
-fn why_a_task_cannot_be_brought_back_is_told() {
+fn the_reason_why_a_task_cannot_be_restored_is_reported() {
     let (mut world, master, worker, wish) = held();
     let output = Input::TaskOutput {
         tid: worker,
@@ -290,7 +291,7 @@ fn why_a_task_cannot_be_brought_back_is_told() {
 }
 
 #[test]
-fn a_target_out_of_reach_does_not_hold_a_task_that_stands() {
+fn a_target_out_of_reach_does_not_keep_a_task_frozen() {
     let (mut world, master, worker, wish) = held();
     world.cut(2, 3, true);
     let start = world.now;
@@ -305,7 +306,7 @@ fn a_target_out_of_reach_does_not_hold_a_task_that_stands() {
         "{took:?}"
     );
     assert!(!world.processes[&worker].frozen);
-    // What the target says later does nothing.
+    // Later reports of the target have no effect.
     world.arrive(worker);
     world.heal(2, 3);
     check(&mut world, master, worker, 2);
@@ -316,7 +317,7 @@ fn a_target_out_of_reach_does_not_hold_a_task_that_stands() {
 }
 
 #[test]
-fn a_link_that_breaks_and_is_made_again_costs_no_move() {
+fn a_link_that_breaks_and_is_made_again_does_not_fail_a_move() {
     let (mut world, master, worker, wish) = held();
     for _ in 0..4 {
         world.cut(2, 3, true);
@@ -330,7 +331,7 @@ fn a_link_that_breaks_and_is_made_again_costs_no_move() {
 }
 
 #[test]
-fn a_console_that_goes_away_leaves_its_move_to_end_and_nothing_else() {
+fn a_move_ends_as_ever_though_its_console_is_gone() {
     let (mut world, master, worker, (conn, _)) = held();
     world.input(HostId(4), Input::ConnGone(conn));
     world.arrive(worker);
@@ -338,7 +339,7 @@ fn a_console_that_goes_away_leaves_its_move_to_end_and_nothing_else() {
 }
 
 #[test]
-fn a_target_that_dies_before_it_answers_costs_nothing() {
+fn the_loss_of_the_target_before_its_reply_does_not_harm_the_task() {
     let (mut world, master, worker) = setting();
     world.crash(3);
     let wish = world.wish_move(4, worker, 3);
@@ -348,7 +349,7 @@ fn a_target_that_dies_before_it_answers_costs_nothing() {
 }
 
 #[test]
-fn a_target_that_dies_while_the_image_is_on_its_way_costs_nothing() {
+fn the_loss_of_the_target_while_the_image_is_on_its_way_does_not_harm_the_task() {
     let (mut world, master, worker, wish) = held();
     world.crash(3);
     let failed = world.moved(wish).expect_err("the target is dead");
@@ -358,7 +359,7 @@ fn a_target_that_dies_while_the_image_is_on_its_way_costs_nothing() {
 }
 
 #[test]
-fn a_target_that_dies_after_the_release_costs_nothing() {
+fn the_loss_of_the_target_after_the_release_does_not_harm_the_task() {
     let (mut world, master, worker, wish) = held();
     world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
     world.arrive(worker);
@@ -370,7 +371,7 @@ fn a_target_that_dies_after_the_release_costs_nothing() {
 }
 
 #[test]
-fn a_source_that_dies_before_the_release_takes_the_task_with_it() {
+fn a_task_is_lost_with_its_source_before_the_release() {
     let (mut world, master, worker, _) = held();
     world
         .watch(master, Watched::Task(worker))
@@ -387,7 +388,7 @@ fn a_source_that_dies_before_the_release_takes_the_task_with_it() {
 }
 
 #[test]
-fn a_source_that_dies_after_the_release_does_not_cost_the_task() {
+fn the_loss_of_the_source_after_the_release_does_not_harm_the_task() {
     let (mut world, master, worker, _) = held();
     world.released = Some(Then::SourceCrashes);
     world.arrive(worker);
@@ -395,15 +396,15 @@ fn a_source_that_dies_after_the_release_does_not_cost_the_task() {
         world.processes[&worker].host == HostId(3)
     });
     assert!(!world.processes[&worker].frozen);
-    // Until its host is declared dead.
+    // Until the source's host is declared dead.
     world.run_for(Duration::from_secs(5));
     check(&mut world, master, worker, 3);
 }
 
 #[test]
-fn in_doubt_the_task_stays_and_what_the_target_proposes_is_void() {
+fn in_doubt_the_task_stays_and_the_targets_proposal_is_void() {
     let (mut world, master, worker, wish) = held();
-    // The target has the release, and nobody hears of it.
+    // The target has the release, and no other host learns of that.
     world.cut(3, 1, true);
     world.cut(3, 4, true);
     world.released = Some(Then::LinkBreaks);
@@ -431,7 +432,7 @@ fn in_doubt_the_task_stays_and_what_the_target_proposes_is_void() {
 }
 
 #[test]
-fn a_second_wish_during_a_move_is_refused() {
+fn a_second_request_during_a_move_is_refused() {
     let (mut world, master, worker, wish) = held();
     let second = world.wish_move(1, worker, 4);
     assert_eq!(
@@ -444,11 +445,11 @@ fn a_second_wish_during_a_move_is_refused() {
 }
 
 #[test]
-fn a_host_that_does_not_know_yet_that_a_task_is_there_can_have_it_moved_on() {
+fn a_task_can_move_on_from_a_host_whose_log_does_not_have_its_arrival_yet() {
     let (mut world, master, worker, wish) = held();
     world.behind = Some(HostId(3));
     world.arrive(worker);
-    // It proposes, and does not hear that it was agreed.
+    // The target proposes the move, and does not hear that it was agreed.
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
     world.carry = Carry::Whole;
     let back = world.wish_move(4, worker, 2);
@@ -460,13 +461,13 @@ fn a_host_that_does_not_know_yet_that_a_task_is_there_can_have_it_moved_on() {
 }
 
 #[test]
-fn who_hears_that_a_task_has_moved_can_have_it_moved_on_at_once() {
+fn a_task_can_move_on_as_soon_as_its_move_is_reported() {
     let (mut world, master, worker, (conn, number)) = held();
     world.behind = Some(HostId(4));
     world.arrive(worker);
     world.run_for(Duration::from_secs(1));
     assert_eq!(host_of(&world, worker), Some(HostId(3)));
-    // The log of the host where it was asked for does not know it yet.
+    // The log of the requester's host does not have the move yet.
     assert_eq!(world.console_answer(conn, number), None);
     (world.behind, world.carry) = (None, Carry::Whole);
     let wish = (conn, number);
@@ -479,7 +480,7 @@ fn who_hears_that_a_task_has_moved_can_have_it_moved_on_at_once() {
 #[test]
 fn a_task_whose_process_ends_after_its_image_was_written_has_ended() {
     let (mut world, _, worker, wish) = held();
-    // The log does not know it before the target has the image.
+    // The log does not have the end before the target has the image.
     world.behind = Some(HostId(2));
     world.lost = Some(|order| {
         assert!(!matches!(order, Order::MoveRelease(_)), "it is released");
@@ -495,9 +496,9 @@ fn a_task_whose_process_ends_after_its_image_was_written_has_ended() {
 }
 
 #[test]
-fn what_was_on_its_way_when_its_master_ended_badly_ends_too() {
+fn a_moving_task_ends_if_its_master_failed_meanwhile() {
     let (mut world, master, worker, _) = held();
-    // Its old host does not know of the master's end before it has let it go.
+    // The source learns of the master's end only after the release.
     world.behind = Some(HostId(2));
     world.die(master, ExitStatus::Signal(9));
     world.run_for(Duration::from_millis(500));
@@ -509,7 +510,7 @@ fn what_was_on_its_way_when_its_master_ended_badly_ends_too() {
 }
 
 #[test]
-fn a_move_waits_while_the_task_is_busy_but_not_for_ever() {
+fn a_move_waits_for_a_busy_task_within_a_limit() {
     let (mut world, master, worker) = setting();
     world.busy.insert(worker, 3);
     let wish = world.wish_move(4, worker, 3);
@@ -533,8 +534,8 @@ fn a_move_refused_while_its_application_ends_is_answered_with_that_end() {
     world.carry = Carry::Slow;
     let wish = world.wish_move(4, master, 3);
     world.run_for(Duration::from_millis(100));
-    // The requester's host knows of the end before the source does, and the source refuses the move for
-    // a reason that passes.
+    // The requester's host knows of the end before the source does, and the source refuses the move
+    // for a reason that passes.
     world.behind = Some(HostId(2));
     world.busy.insert(master, 1);
     let last = Vec::new();

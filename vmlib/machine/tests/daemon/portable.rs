@@ -1,4 +1,4 @@
-//! Tasks that are saved at safe points: here those that are `late` to stop.
+//! Tasks that are saved at safe points: in these tests, the `late` tasks.
 
 use crate::checkpoints::{check, setting};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use vm_wire::{
 };
 
 #[test]
-fn a_portable_task_comes_to_its_safe_point_before_the_others_stand() {
+fn a_portable_task_comes_to_its_safe_point_before_the_others_freeze() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.input(HostId(2), Input::Portable(workers[0]));
@@ -19,7 +19,7 @@ fn a_portable_task_comes_to_its_safe_point_before_the_others_stand() {
     let wish = world.wish_checkpoint(master, false);
     world.run_for(limits::SAFE_POINT - Duration::from_secs(2));
     assert!(all.iter().all(|tid| !world.processes[tid].frozen));
-    // It may wait for what others have yet to send.
+    // The task may wait for a message that another task has yet to send.
     world.send(master, workers[0], "needed");
     world.run_for(Duration::from_secs(1));
     let told = [(master, "needed".to_owned())];
@@ -36,11 +36,12 @@ fn a_portable_task_comes_to_its_safe_point_before_the_others_stand() {
 }
 
 #[test]
-fn a_portable_task_that_is_told_only_by_the_cut_receives_messages_until_it_stands() {
+fn a_portable_task_ordered_to_stop_only_by_the_cut_receives_messages_until_it_is_frozen() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.store.late.insert(workers[0]);
-    // What the others sent before they stood is still on its way when it is told to stop.
+    // A message that was sent before the freeze of its sender is still on its way at the order to
+    // stop.
     let wish = world.wish_checkpoint(master, false);
     world.run_until("it is told to stop", |world| {
         world.store.told.contains_key(&workers[0])
@@ -53,7 +54,7 @@ fn a_portable_task_that_is_told_only_by_the_cut_receives_messages_until_it_stand
 }
 
 #[test]
-fn a_portable_task_that_comes_to_no_safe_point_is_named_and_nobody_has_stood() {
+fn a_portable_task_that_comes_to_no_safe_point_is_named_and_no_task_was_frozen() {
     let (mut world, master, workers) = setting();
     world.input(HostId(2), Input::Portable(workers[0]));
     world.input(HostId(3), Input::Portable(workers[1]));
@@ -68,7 +69,7 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_nobody_has_stood() {
     assert_eq!(failed.kind, FailKind::Refused);
     let names = failed.text.contains("on 'n2'") && failed.text.contains("no safe point");
     assert!(names, "{failed}");
-    // Neither is it to stand any more, nor the one that stood.
+    // The orders to stop are withdrawn, also from the task that had stopped.
     assert!(world.store.told_to_hold.is_empty());
     check(&mut world, &[master, workers[0], workers[1]]);
     world.store.late.clear();
@@ -77,7 +78,7 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_nobody_has_stood() {
 }
 
 #[test]
-fn a_portable_task_that_ends_or_moves_before_its_safe_point_keeps_nobody_waiting() {
+fn a_cut_does_not_wait_for_a_portable_task_that_ends_or_moves_before_its_safe_point() {
     for moves in [true, false] {
         let (mut world, master, workers) = setting();
         world.input(HostId(2), Input::Portable(workers[0]));
@@ -99,10 +100,10 @@ fn a_portable_task_that_ends_or_moves_before_its_safe_point_keeps_nobody_waiting
     }
 }
 
-/// It comes to its safe point when nobody wants its state any more: without a word to it, it would
-/// stand for ever.
+/// The task reaches its safe point when its state is no longer needed. Without an order it would
+/// stop there for ever.
 #[test]
-fn a_portable_task_whose_target_is_lost_before_it_comes_to_a_safe_point_is_told() {
+fn a_portable_task_whose_target_is_lost_before_its_safe_point_is_resumed() {
     let (mut world, master, workers) = setting();
     world.input(HostId(2), Input::Portable(workers[0]));
     world.store.late.insert(workers[0]);
@@ -117,8 +118,8 @@ fn a_portable_task_whose_target_is_lost_before_it_comes_to_a_safe_point_is_told(
     check(&mut world, &[master, workers[0]]);
 }
 
-/// The preparation of a refused checkpoint ends with the refusal: nothing else would end the cut that
-/// the last prepared host has made.
+/// The preparation of a refused checkpoint ends with the refusal. Otherwise nothing would end the
+/// cut that the last prepared host has made.
 #[test]
 fn a_checkpoint_that_was_refused_while_a_task_came_to_its_safe_point_freezes_no_task() {
     let (mut world, master, workers) = setting();

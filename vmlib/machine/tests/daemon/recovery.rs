@@ -1,4 +1,4 @@
-//! Applications that go back to their last checkpoint when a host is lost.
+//! Recovery: an application restarts from its last checkpoint when a host is lost.
 
 use crate::{
     checkpoints::{check, setting, setting_in},
@@ -22,7 +22,8 @@ impl World {
         self.checkpointed(wish).expect("it can be saved");
     }
 
-    /// All of an application runs again, on hosts that are there.
+    /// Waits until every living host knows that an application runs in that generation or a later
+    /// one.
     pub fn until_back(&mut self, app: Tid, generation: u32) {
         self.run_until("it is back", |world| {
             let living = [1, 2, 3, 4].map(HostId);
@@ -39,7 +40,7 @@ impl World {
         });
     }
 
-    /// The agreed state, as the last host has it: it is not lost here.
+    /// The agreed state of the last host, which is not lost in these tests.
     pub fn agreed(&self) -> &vm_machine::Agreed {
         self.agreed_on(4)
     }
@@ -50,13 +51,13 @@ impl World {
 }
 
 #[test]
-fn an_application_that_loses_a_host_goes_back_and_on_without_anybody() {
+fn an_application_that_loses_a_host_recovers_without_a_request() {
     let (mut world, master, workers) = setting();
     let other = world.master(2, "other");
     world.send(workers[0], master, "before");
     world.run_for(Duration::from_secs(1));
     world.save(master);
-    // What is done from here on is lost.
+    // The work from here on is lost.
     world.run_for(Duration::from_secs(1));
     let told = [(workers[0], "before".to_owned())];
     assert_eq!(world.received(master), told);
@@ -74,7 +75,7 @@ fn an_application_that_loses_a_host_goes_back_and_on_without_anybody() {
     assert_eq!(hosts, [2, 1, 4].map(HostId));
     check(&mut world, &[master, workers[0], workers[1]]);
     assert!(world.is_alive(other), "it has nothing to do with that");
-    // It goes back to where it went back to: nothing was saved since.
+    // The application recovers from the same checkpoint: there is no later one.
     world.crash(1);
     world.run_until("it is back", |world| {
         world.agreed().epochs(master).generation >= 4
@@ -85,7 +86,7 @@ fn an_application_that_loses_a_host_goes_back_and_on_without_anybody() {
 }
 
 #[test]
-fn what_has_no_checkpoint_does_not_go_back() {
+fn an_application_without_a_checkpoint_does_not_recover() {
     let (mut world, master, workers) = setting();
     world.crash(3);
     world.run_until("its end in the log", |world| {
@@ -93,14 +94,14 @@ fn what_has_no_checkpoint_does_not_go_back() {
     });
     world.run_for(Duration::from_secs(1));
     let lost = |note: &String| note.starts_with("host 'n3' is lost: ");
-    // Each of the others says so in its log.
+    // Each remaining host reports it in its log.
     assert_eq!(world.noted.iter().filter(|note| lost(note)).count(), 3);
     assert_eq!(world.agreed().recovering(master), None);
     check(&mut world, &[master, workers[0]]);
 }
 
 #[test]
-fn the_console_stays_and_is_told_until_its_own_host_is_lost() {
+fn a_console_is_informed_of_recoveries_until_its_own_host_is_lost() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
@@ -128,14 +129,14 @@ fn the_console_stays_and_is_told_until_its_own_host_is_lost() {
     world.run_for(Duration::from_secs(2));
     check(&mut world, &[master, worker]);
     assert_eq!(world.agreed().console_of(master), HostId::NONE);
-    // It ends as ever.
+    // The application ends as without a recovery.
     world.exit(master, 5).expect("it may leave");
     world.run_for(Duration::from_secs(1));
     assert!(!world.is_alive(worker));
 }
 
 #[test]
-fn work_that_is_lost_is_counted_from_when_the_application_ran_again() {
+fn lost_work_is_counted_from_the_last_start_of_the_application() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     world.spawn(master, "worker", 1, on(2));
@@ -155,12 +156,12 @@ fn work_that_is_lost_is_counted_from_when_the_application_ran_again() {
     let [first, second] = lost[..] else {
         panic!("{lost:?}")
     };
-    // Once more it goes back to the same checkpoint, but it ran for some seconds only.
+    // The second recovery uses the same checkpoint, but the application ran for some seconds only.
     assert!(first == 90.0 && (2.0..8.0).contains(&second), "{lost:?}");
 }
 
 #[test]
-fn what_a_task_asks_again_in_its_next_life_is_done_again() {
+fn a_request_repeated_in_the_next_generation_is_carried_out_again() {
     let (mut world, master, workers) = setting();
     world.save(master);
     let number = 500;
@@ -192,7 +193,7 @@ fn what_a_task_asks_again_in_its_next_life_is_done_again() {
 }
 
 #[test]
-fn tasks_that_were_born_before_the_checkpoint_are_not_born_again_when_their_siblings_are() {
+fn tasks_spawned_before_the_checkpoint_are_not_spawned_again_with_their_siblings() {
     let (mut world, master, workers) = setting();
     let place = Place::Hosts(vec!["n2".to_owned(), "n1".to_owned()]);
     let (question, number) = (spawn("far", 2, place), 500);
@@ -205,7 +206,7 @@ fn tasks_that_were_born_before_the_checkpoint_are_not_born_again_when_their_sibl
         panic!("one is born")
     };
     world.save(master);
-    // The other one is born after the checkpoint.
+    // The other task is spawned after the checkpoint.
     world.find_far(1);
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.answers(master, number).len(), 1);
@@ -227,7 +228,7 @@ fn tasks_that_were_born_before_the_checkpoint_are_not_born_again_when_their_sibl
 }
 
 #[test]
-fn a_checkpoint_that_a_task_wanted_in_its_last_life_is_not_made_in_the_next_one() {
+fn a_checkpoint_requested_by_a_task_before_a_recovery_is_not_made_after_it() {
     let (mut world, master, workers) = setting();
     world.save(master);
     world.store.slow = true;
@@ -238,7 +239,7 @@ fn a_checkpoint_that_a_task_wanted_in_its_last_life_is_not_made_in_the_next_one(
         });
     };
     begun(&mut world, 2);
-    // The coordinator is lost too: it told nobody that there is none.
+    // The coordinator is lost, too, and has not reported the failure of the checkpoint.
     world.crash(4);
     world.store.slow = false;
     let back = |world: &World| {
@@ -249,7 +250,7 @@ fn a_checkpoint_that_a_task_wanted_in_its_last_life_is_not_made_in_the_next_one(
     check(&mut world, &[master, workers[0], workers[1]]);
     assert_eq!(world.store.committed.len(), 1);
     assert!(world.answers(workers[0], number).is_empty());
-    // It asks anew if it wants one still.
+    // The task sends a new request if it still needs a checkpoint.
     world.request_again(workers[0], &SaveApp {}, number);
     world.run_until("an answer", |world| {
         !world.answers(workers[0], number).is_empty()
@@ -258,10 +259,10 @@ fn a_checkpoint_that_a_task_wanted_in_its_last_life_is_not_made_in_the_next_one(
 }
 
 #[test]
-fn a_second_host_may_be_lost_on_the_way() {
+fn a_second_host_may_be_lost_during_a_recovery() {
     for second in [2, 1] {
         let (mut world, master, workers) = setting();
-        // With five voters any two may go.
+        // With five voters any two may be lost.
         world.join(HostId(1), "n5").expect("it may join");
         world.run_for(Duration::from_secs(5));
         world.save(master);
@@ -286,7 +287,7 @@ fn a_second_host_may_be_lost_on_the_way() {
 }
 
 #[test]
-fn one_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before() {
+fn an_application_whose_last_checkpoint_is_damaged_recovers_from_the_one_before() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
@@ -299,14 +300,14 @@ fn one_whose_last_checkpoint_is_damaged_goes_back_to_the_one_before() {
             .iter()
             .any(|(_, line)| line.contains("runs again"))
     });
-    // Another daemon has read all of it, after the first has failed.
+    // After the first failure another daemon has read all data.
     assert_eq!(world.store.verified, [false, true]);
     assert_eq!(world.agreed().epochs(master).saved, 1);
     check(&mut world, &[master, worker]);
 }
 
 #[test]
-fn one_that_cannot_be_brought_back_ends_after_some_trials_and_says_why() {
+fn an_application_that_cannot_be_restored_ends_after_some_attempts_with_the_reason() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
@@ -330,7 +331,7 @@ fn one_that_cannot_be_brought_back_ends_after_some_trials_and_says_why() {
     assert_eq!(world.agreed().apps().count(), 0);
     assert!(world.standing.is_empty());
     let generation = 2 * limits::RECOVERIES_MAX + 1;
-    // A person may bring it back when the cause is gone.
+    // A user may restart the application when the cause is gone.
     world.store.broken.clear();
     let conn = world.conn();
     let request = Request::Restart {
@@ -347,7 +348,7 @@ fn one_that_cannot_be_brought_back_ends_after_some_trials_and_says_why() {
 }
 
 #[test]
-fn one_that_goes_back_can_be_ended() {
+fn an_application_can_be_ended_during_its_recovery() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(3)).tids[0];
@@ -366,7 +367,7 @@ fn one_that_goes_back_can_be_ended() {
         panic!("it goes back")
     };
     assert!(failed.text.contains("going back by itself"), "{failed}");
-    // Its processes stand, and none of them can be told.
+    // The restored processes are frozen, and no console is left to notify.
     world.input(HostId(1), vm_machine::Input::ConnGone(conn));
     world.run_until("its end", |world| {
         world.agreed().recovering(master).is_none()
@@ -376,7 +377,7 @@ fn one_that_goes_back_can_be_ended() {
 }
 
 #[test]
-fn who_ends_one_before_its_daemon_knows_that_it_goes_back_ends_it() {
+fn an_application_can_be_ended_at_a_daemon_that_does_not_know_of_its_recovery_yet() {
     let (mut world, master, _) = setting();
     world.save(master);
     world.crash(3);
@@ -395,7 +396,7 @@ fn who_ends_one_before_its_daemon_knows_that_it_goes_back_ends_it() {
 }
 
 #[test]
-fn a_task_that_is_killed_from_outside_takes_all_back_if_that_is_wanted() {
+fn a_task_killed_from_outside_makes_the_application_recover_if_the_policy_says_so() {
     for recover in [Recover::Host, Recover::Kill, Recover::Never] {
         let (mut world, master, workers) = setting();
         let policy = Policy {
@@ -406,7 +407,8 @@ fn a_task_that_is_killed_from_outside_takes_all_back_if_that_is_wanted() {
         let answer = world.console(1, conn, &Request::Policy(master, policy));
         assert_eq!(answer, Answer::Done);
         world.save(master);
-        // One that was sent something else through the machine was killed from outside all the same.
+        // A task that received another signal through the machine was killed from outside
+        // nevertheless.
         let answer = world.console(1, conn, &Request::Signal(workers[0], 10));
         assert_eq!(answer, Answer::Done);
         world.die(workers[0], ExitStatus::Signal(9));
@@ -415,13 +417,13 @@ fn a_task_that_is_killed_from_outside_takes_all_back_if_that_is_wanted() {
         assert_eq!(world.is_alive(workers[0]), is_back, "{recover:?}");
         if is_back {
             check(&mut world, &[master, workers[0], workers[1]]);
-            // One that a person ends has ended.
+            // A task that a user ended has ended.
             let answer = world.console(1, conn, &Request::Signal(workers[0], 9));
             assert_eq!(answer, Answer::Done);
             world.run_for(Duration::from_secs(5));
             assert!(!world.is_alive(workers[0]));
             check(&mut world, &[master, workers[1]]);
-            // The same again and again may be the program's own fault.
+            // Repeated ends may be the program's own fault.
             for _ in 1..limits::RECOVERIES_MAX {
                 world.die(workers[1], ExitStatus::Signal(11));
                 world.run_for(Duration::from_secs(5));
@@ -439,7 +441,7 @@ fn a_task_that_is_killed_from_outside_takes_all_back_if_that_is_wanted() {
 }
 
 #[test]
-fn what_a_task_had_left_behind_is_part_of_the_checkpoint() {
+fn retained_messages_of_an_ended_task_are_part_of_the_checkpoint() {
     let (mut world, master, workers) = setting();
     world.cut(2, 4, true);
     world.run_for(Duration::from_millis(10));
@@ -450,13 +452,13 @@ fn what_a_task_had_left_behind_is_part_of_the_checkpoint() {
     world.exit(workers[0], 0).expect("it may leave");
     world.run_for(Duration::from_millis(100));
     world.heal(4, 2);
-    // The master hears nothing before it is saved: it computes.
+    // The master computes, and reads nothing before it is saved.
     world.save(master);
     world.run_for(Duration::from_secs(3));
     let words = [(workers[0], "its last words".to_owned())];
     assert_eq!(world.received(master), words);
     assert_eq!(world.store.committed[0].kept.len(), 1);
-    // Who kept them is lost, and only then the application goes back.
+    // The keeper is lost, and only then the application recovers.
     world.crash(2);
     world.run_for(Duration::from_secs(5));
     world.crash(3);
@@ -471,9 +473,9 @@ fn what_a_task_had_left_behind_is_part_of_the_checkpoint() {
     check(&mut world, &[master, workers[1]]);
 }
 
-/// A host that leaves hands over what it kept for a task; when that arrives, the task has gone back.
+/// A leaving host hands over a message that it retained for a task, after the task was rolled back.
 #[test]
-fn what_was_kept_for_an_earlier_life_and_is_handed_over_late_is_not_kept() {
+fn a_message_retained_for_an_earlier_generation_and_handed_over_late_is_dropped() {
     let (mut world, master, workers) = setting_in(World::new(5));
     let other = world.spawn(master, "worker", 1, on(5)).tids[0];
     world.save(master);
@@ -495,7 +497,7 @@ fn what_was_kept_for_an_earlier_life_and_is_handed_over_late_is_not_kept() {
 }
 
 #[test]
-fn who_moves_a_task_whose_application_goes_back_meanwhile_is_told_so() {
+fn the_requester_of_a_move_learns_that_the_application_recovered_meanwhile() {
     let (mut world, master, workers) = setting();
     world.save(master);
     world.carry = Carry::Held;

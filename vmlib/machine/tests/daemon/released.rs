@@ -1,5 +1,5 @@
-//! Moves that hang between the owner's release and the log's word: the task stands, the target has its
-//! image, and the release has not arrived.
+//! Moves between the owner's release and the decision of the log: the task is frozen, the target
+//! has its image, and the release has not arrived.
 
 use crate::{
     checkpoints::{setting, setting_in},
@@ -9,8 +9,7 @@ use std::time::Duration;
 use vm_machine::{ConnId, Input};
 use vm_wire::{HostId, Tid, agreed::ExitStatus, limits, peer::Order};
 
-/// A worker of host 2 is to go to that host. Its image is there; its release is on its way, and lost
-/// when it arrives.
+/// A worker of host 2 is to move to that host. Its image is there. Its release is lost on the way.
 fn released(world: &mut World, worker: Tid, to: u16) -> (ConnId, u64) {
     world.carry = Carry::Held;
     let wish = world.wish_move(1, worker, to);
@@ -28,7 +27,7 @@ fn deliver(world: &mut World) {
 }
 
 #[test]
-fn who_was_cut_before_it_was_another_hosts_is_saved_there_and_not_awaited_where_it_was() {
+fn a_task_in_a_cut_before_the_commit_of_its_move_is_saved_at_the_target_only() {
     let (mut world, master, workers) = setting();
     let wish = released(&mut world, workers[0], 3);
     world.store.slow = true;
@@ -44,7 +43,7 @@ fn who_was_cut_before_it_was_another_hosts_is_saved_there_and_not_awaited_where_
 }
 
 #[test]
-fn who_was_cut_and_stays_after_all_is_saved_where_it_is() {
+fn a_task_in_a_cut_whose_move_fails_is_saved_at_the_source() {
     let (mut world, master, workers) = setting_in(World::new(5));
     let wish = released(&mut world, workers[0], 5);
     let checkpoint = world.wish_checkpoint(master, false);
@@ -57,7 +56,7 @@ fn who_was_cut_and_stays_after_all_is_saved_where_it_is() {
 }
 
 #[test]
-fn a_move_is_in_doubt_from_its_release_on_and_not_from_its_offer() {
+fn a_move_is_in_doubt_from_its_release_and_not_from_its_offer() {
     let (mut world, _, workers) = setting();
     world.carry = Carry::Held;
     let wish = world.wish_move(1, workers[0], 3);
@@ -73,7 +72,7 @@ fn a_move_is_in_doubt_from_its_release_on_and_not_from_its_offer() {
 }
 
 #[test]
-fn what_ends_the_tasks_of_a_leaving_host_does_not_follow_one_that_has_left() {
+fn the_signals_of_a_leaving_host_do_not_follow_a_task_that_has_moved_away() {
     let (mut world, _, workers) = setting();
     let worker = workers[0];
     released(&mut world, worker, 3);

@@ -1,4 +1,4 @@
-//! Applications that are brought back from their checkpoints: all of them, or not at all.
+//! Restarts of applications from their checkpoints: all tasks are restored, or none.
 
 use crate::{
     checkpoints::{check, setting, setting_in},
@@ -15,7 +15,8 @@ use vm_wire::{
 };
 
 impl World {
-    /// The manifest of a checkpoint is read. What is damaged is seen only if all is read.
+    /// Reads the manifest of a checkpoint. Damage in the middle of an image is found only by
+    /// `verify`.
     pub fn load(
         &mut self,
         host: HostId,
@@ -49,7 +50,7 @@ impl World {
         self.input(host, Input::Loaded(question, result));
     }
 
-    /// A process is made of an image of the store.
+    /// Restores a process from an image in the store.
     pub fn restore(&mut self, host: HostId, tid: Tid, from: CheckpointId) {
         let broken = self.store.broken.contains(&tid) || self.store.damaged.contains(&from);
         let image = self.store.images[&tid].clone();
@@ -103,7 +104,7 @@ impl World {
 }
 
 #[test]
-fn an_application_goes_on_where_it_was_stopped_with_its_groups_and_what_was_on_its_way() {
+fn an_application_restarts_where_it_was_stopped_with_its_groups_and_in_transit_messages() {
     let (mut world, master, workers) = setting();
     let join = GroupChange {
         group: "g".to_owned(),
@@ -143,7 +144,7 @@ fn an_application_goes_on_where_it_was_stopped_with_its_groups_and_what_was_on_i
     let view: GroupView = world.ask(workers[0], &ask).expect("it is there");
     assert_eq!(view.members, [(1, workers[1]), (2, master)]);
 
-    // It can be saved again, and brought back again.
+    // The application can be saved and restarted again.
     world.stop(master);
     let id = |world: &World| {
         let last = world.store.committed.last().expect("a checkpoint");
@@ -157,13 +158,13 @@ fn an_application_goes_on_where_it_was_stopped_with_its_groups_and_what_was_on_i
         (CheckpointId::new(1, 2), 2)
     );
     check(&mut world, &[master, workers[0], workers[1]]);
-    // New tasks are born as ever.
+    // New tasks can be spawned as before.
     let late = world.spawn(master, "worker", 1, on(2)).tids[0];
     check(&mut world, &[master, workers[0], workers[1], late]);
 }
 
 #[test]
-fn every_owner_is_told_whether_files_are_used_as_they_are() {
+fn every_owner_learns_whether_files_are_used_as_they_are() {
     let (mut world, master, workers) = setting();
     for keep_files in [true, false] {
         world.stop(master);
@@ -176,7 +177,7 @@ fn every_owner_is_told_whether_files_are_used_as_they_are() {
 }
 
 #[test]
-fn what_was_on_a_host_that_is_gone_goes_on_elsewhere() {
+fn tasks_of_a_host_that_has_left_are_restored_elsewhere() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.crash(3);
@@ -192,7 +193,7 @@ fn what_was_on_a_host_that_is_gone_goes_on_elsewhere() {
 }
 
 #[test]
-fn what_runs_is_not_brought_back_a_second_time() {
+fn a_running_application_is_not_restarted() {
     let (mut world, master, workers) = setting();
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("it can be saved");
@@ -206,7 +207,7 @@ fn what_runs_is_not_brought_back_a_second_time() {
 }
 
 #[test]
-fn two_who_want_the_same_one_bring_it_back_once() {
+fn two_requests_for_one_restart_restart_the_application_once() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     let wishes = [2, 3].map(|host| world.wish_restart(host, master));
@@ -221,7 +222,7 @@ fn two_who_want_the_same_one_bring_it_back_once() {
 }
 
 #[test]
-fn an_image_that_is_damaged_leaves_all_as_it_was() {
+fn a_restart_with_a_damaged_image_has_no_effect() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.broken.insert(workers[1]);
@@ -229,7 +230,7 @@ fn an_image_that_is_damaged_leaves_all_as_it_was() {
     let failed = world.restarted(wish).expect_err("one is damaged");
     let names = failed.text.contains("t3.1 on 'n3'") && failed.text.contains("damaged");
     assert!(names, "{failed}");
-    // All was read when it had failed, and nothing was found, so it was not tried again.
+    // After the failure all data was read without a result, so there was no second attempt.
     assert_eq!(world.store.verified, [false, true]);
     world.run_for(Duration::from_secs(1));
     for tid in [master, workers[0], workers[1]] {
@@ -245,7 +246,7 @@ fn an_image_that_is_damaged_leaves_all_as_it_was() {
 }
 
 #[test]
-fn a_checkpoint_that_turns_out_damaged_is_passed_over_and_the_one_before_brought_back() {
+fn a_checkpoint_that_proves_damaged_is_passed_over_for_the_one_before() {
     let (mut world, master, workers) = setting();
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("it can be saved");
@@ -263,7 +264,7 @@ fn a_checkpoint_that_turns_out_damaged_is_passed_over_and_the_one_before_brought
 }
 
 #[test]
-fn one_that_is_named_is_brought_back_or_nothing_is() {
+fn a_restart_from_a_named_checkpoint_uses_no_other() {
     let (mut world, master, _) = setting();
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("it can be saved");
@@ -283,7 +284,7 @@ fn one_that_is_named_is_brought_back_or_nothing_is() {
 }
 
 #[test]
-fn if_none_is_whole_that_is_said() {
+fn a_restart_without_a_whole_checkpoint_fails_with_the_reason() {
     let (mut world, master, _) = setting();
     world.stop(master);
     world.store.damaged.insert(CheckpointId::new(0, 1));
@@ -294,7 +295,7 @@ fn if_none_is_whole_that_is_said() {
 }
 
 #[test]
-fn a_host_that_dies_before_all_stand_leaves_all_as_it_was() {
+fn a_restart_that_loses_a_host_before_all_tasks_are_restored_has_no_effect() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.held.insert(workers[1]);
@@ -314,7 +315,7 @@ fn a_host_that_dies_before_all_stand_leaves_all_as_it_was() {
 }
 
 #[test]
-fn what_comes_for_a_task_before_its_host_knows_that_it_goes_on_waits_for_it() {
+fn a_message_for_a_restored_task_waits_until_the_log_of_its_host_resumes_the_task() {
     let (mut world, master, workers) = setting();
     world.cut(4, 2, true);
     world.run_for(Duration::from_millis(10));
@@ -327,20 +328,20 @@ fn what_comes_for_a_task_before_its_host_knows_that_it_goes_on_waits_for_it() {
     world.wish_restart(2, master);
     world.run_until("they stand", |world| world.standing.len() == 3);
     world.run_for(Duration::from_secs(1));
-    // All but the master's host hear that all stand.
+    // All daemons but the master's learn that all tasks are restored.
     world.behind = Some(HostId(4));
     world.input(HostId(4), Input::Arrived(master, Ok(())));
     world.run_for(Duration::from_millis(50));
     assert!(world.is_alive(workers[0]) && !world.is_alive(master));
     world.behind = None;
-    // Sooner than a sender repeats what it has sent.
+    // Less than the time after which a sender repeats.
     world.run_for(limits::REQUEST_RETRY / 2);
     let told = [(workers[0], "on its way".to_owned())];
     assert_eq!(world.received(master), told);
 }
 
 #[test]
-fn who_asked_may_go_and_it_is_brought_back_nevertheless() {
+fn a_restart_continues_though_its_console_is_gone() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.held.insert(workers[1]);
@@ -353,7 +354,7 @@ fn who_asked_may_go_and_it_is_brought_back_nevertheless() {
 }
 
 #[test]
-fn a_process_of_before_that_is_slow_to_end_is_waited_for_and_harms_nothing() {
+fn a_restart_waits_for_a_former_process_that_is_slow_to_end() {
     let (mut world, master, workers) = setting();
     world.linger = true;
     world.stop(master);
@@ -368,14 +369,14 @@ fn a_process_of_before_that_is_slow_to_end_is_waited_for_and_harms_nothing() {
 }
 
 #[test]
-fn a_process_that_ends_when_all_stand_in_the_log_is_a_task_that_has_ended() {
+fn a_restored_process_that_ends_when_the_log_resumes_the_tasks_is_an_ended_task() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.held.insert(workers[1]);
     world.wish_restart(1, master);
     world.run_until("they stand", |world| world.standing.len() == 3);
     world.run_for(Duration::from_secs(1));
-    // Its end is on its way while the last of them says that it stands.
+    // The report of its end is on its way when the last host reports its task as restored.
     world.input(HostId(3), Input::Arrived(workers[1], Ok(())));
     let gone = Failed::new(FailKind::System, "it was killed");
     world.standing.remove(&(HostId(2), workers[0]));
@@ -386,7 +387,7 @@ fn a_process_that_ends_when_all_stand_in_the_log_is_a_task_that_has_ended() {
 }
 
 #[test]
-fn one_whose_end_its_daemon_was_spared_by_a_snapshot_is_answered() {
+fn a_restart_whose_end_the_daemon_skipped_by_a_snapshot_gets_a_reply() {
     let (mut world, master, workers) = setting_in(World::with_log(4, 8));
     world.stop(master);
     let other = world.master(4, "other");

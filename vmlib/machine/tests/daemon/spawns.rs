@@ -1,4 +1,4 @@
-//! Tasks come to be, and talk.
+//! Tasks are spawned and exchange messages.
 
 use crate::world::{World, on, spawn, tid};
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn tasks_spread_over_the_hosts_and_talk() {
 }
 
 #[test]
-fn a_missing_program_fails_where_it_is_missing_and_bears_nothing() {
+fn a_missing_program_fails_on_its_host_and_starts_no_task() {
     let mut world = World::new(2);
     let master = world.master(1, "master");
     let spawned = world.spawn(master, "missing", 4, Place::Any);
@@ -75,7 +75,7 @@ fn a_program_that_cannot_be_executed_ends_as_not_started() {
 }
 
 #[test]
-fn a_spawn_that_is_asked_twice_is_carried_out_once() {
+fn a_spawn_request_that_is_repeated_is_carried_out_once() {
     let mut world = World::new(2);
     let master = world.master(1, "master");
     let question = spawn("worker", 2, Place::Any);
@@ -95,7 +95,7 @@ fn a_spawn_that_is_asked_twice_is_carried_out_once() {
 }
 
 #[test]
-fn what_cannot_be_placed_is_refused() {
+fn a_spawn_that_cannot_be_placed_is_refused() {
     let mut world = World::new(2);
     let master = world.master(1, "master");
     let mut fails = |program: &str, count, place| {
@@ -149,13 +149,13 @@ fn a_broken_link_costs_no_message() {
 }
 
 #[test]
-fn what_a_broken_link_loses_is_sent_again_at_once_also_to_a_task_that_had_moved() {
+fn messages_lost_with_a_link_are_sent_again_at_once_also_to_a_task_that_had_moved() {
     let mut world = World::new(4);
     let master = world.master(4, "master");
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
     let wish = world.wish_move(4, worker, 3);
     assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
-    // Born afterwards: it was not told of the move.
+    // This task was spawned after the move, so it received no new location.
     let late = world.spawn(master, "worker", 1, on(4)).tids[0];
     world.send(late, worker, "first");
     world.run_for(Duration::from_millis(100));
@@ -173,7 +173,7 @@ fn what_a_broken_link_loses_is_sent_again_at_once_also_to_a_task_that_had_moved(
 }
 
 #[test]
-fn a_host_that_dies_before_it_reports_is_a_failure_of_its_tasks() {
+fn the_tasks_of_a_host_that_dies_before_its_report_count_as_failed() {
     let mut world = World::new(4);
     let master = world.master(1, "master");
     world.cut(1, 4, true);
@@ -196,8 +196,8 @@ fn a_host_that_dies_before_it_reports_is_a_failure_of_its_tasks() {
     assert_eq!(spawned.failures[0].1.kind, FailKind::HostLost);
 }
 
-/// Spawns on n1 and on n4, to which n1 has no link now, and lets the worker on n1 ask for its
-/// siblings: the number of its request.
+/// Spawns tasks on n1 and on n4, to which n1 has no link, and lets the worker on n1 request its
+/// siblings. Returns the number of this request.
 fn siblings_of_the_first(world: &mut World) -> u64 {
     let master = world.master(1, "master");
     world.cut(1, 4, true);
@@ -221,7 +221,7 @@ fn siblings_told(world: &mut World, number: u64) -> Vec<Tid> {
 }
 
 #[test]
-fn siblings_are_told_once_all_are_known() {
+fn siblings_are_reported_once_all_are_known() {
     let mut world = World::new(4);
     let number = siblings_of_the_first(&mut world);
     world.heal(1, 4);
@@ -229,7 +229,7 @@ fn siblings_are_told_once_all_are_known() {
 }
 
 #[test]
-fn siblings_that_could_not_be_started_are_not_awaited_for_ever() {
+fn siblings_that_could_not_be_started_are_not_awaited() {
     let mut world = World::new(4);
     let number = siblings_of_the_first(&mut world);
     world.crash(4);
@@ -250,7 +250,7 @@ fn a_process_from_a_shell_becomes_a_master() {
 }
 
 #[test]
-fn a_shell_that_gives_up_before_it_is_welcome_leaves_no_task() {
+fn a_process_from_a_shell_that_ends_before_its_welcome_leaves_no_task() {
     let mut world = World::new(2);
     let conn = world.enrol_from_shell(2);
     world.input(HostId(2), Input::ConnGone(conn));
@@ -261,7 +261,7 @@ fn a_shell_that_gives_up_before_it_is_welcome_leaves_no_task() {
 }
 
 #[test]
-fn a_token_serves_once() {
+fn a_token_admits_one_process() {
     let mut world = World::new(1);
     let master = world.master(1, "master");
     let again = world.enrol(master);

@@ -1,5 +1,4 @@
-//! Hosts that have stores of their own: what is saved is on two disks, and is found on the one that is
-//! left.
+//! Hosts with stores of their own: images are on two disks, and are found on the one that remains.
 
 use crate::{
     checkpoints::{check, setting_in},
@@ -22,23 +21,23 @@ use vm_wire::{
 #[derive(Debug, Default)]
 pub struct Disks {
     disks: BTreeMap<HostId, Disk>,
-    /// Copies come when the test says so.
+    /// Whether second copies arrive only when the test says so.
     pub slow: bool,
-    /// Copies that wait: the host that sends, the one that takes, the ticket.
+    /// Waiting second copies: the host that takes the copy, and the ticket.
     waiting: Vec<(HostId, u64)>,
-    /// These have no room for copies.
+    /// Hosts without room for second copies.
     full: BTreeSet<HostId>,
-    /// These commit when the test says so.
+    /// Hosts that commit when the test says so.
     late: BTreeSet<HostId>,
     /// Parts that are damaged in the middle.
     damaged: BTreeSet<(HostId, Tid, CheckpointId)>,
-    /// What tasks are saved for, and who gets a copy.
+    /// The epoch for which each task is saved, and the name of the host with its second copy.
     ways: BTreeMap<Tid, (u32, Option<String>)>,
-    /// Copies that are awaited: the host, and of what.
+    /// Expected parts, by ticket: the host that takes the part, its task and checkpoint.
     copies: BTreeMap<u64, (HostId, Tid, CheckpointId)>,
-    /// Where images were read, and where their tasks live again.
+    /// Images that were read: the host with the image, the task, and the host of the restored task.
     read: Vec<(HostId, Tid, HostId)>,
-    /// Whether all was read when hosts were asked what they have.
+    /// Requests for store inventories: the host, and whether it read all data.
     asked: Vec<(HostId, bool)>,
 }
 
@@ -110,7 +109,7 @@ impl World {
         }
     }
 
-    /// Does what a daemon wants of its own store; what else it wants comes back.
+    /// Carries out an output about a host's own store. Returns all other outputs.
     pub fn use_disk(&mut self, host: HostId, output: Output) -> Option<Output> {
         let Some(disks) = &mut self.disks else {
             return Some(output);
@@ -206,7 +205,7 @@ impl World {
         None
     }
 
-    /// The copies that wait arrive.
+    /// The waiting second copies arrive.
     fn send_copies(&mut self) {
         for (host, ticket) in std::mem::take(&mut self.disks().waiting) {
             self.input(host, Input::PartSent(ticket, Ok(())));
@@ -230,7 +229,7 @@ impl World {
         }
     }
 
-    /// A process is made of an image in the store of `host`.
+    /// Restores a process from an image in the store of `host`.
     fn bring(&mut self, host: HostId, (tid, from): (Tid, CheckpointId), to: HostId) {
         let disks = self.disks();
         assert!(
@@ -256,7 +255,7 @@ fn lives_on(world: &World, asked: u16, tid: Tid) -> Option<u16> {
 }
 
 #[test]
-fn each_image_is_on_two_disks_and_every_host_knows_the_checkpoint() {
+fn each_image_is_on_two_disks_and_every_host_has_the_manifest() {
     let (mut world, master, workers) = setting();
     world.save(master);
     world.run_for(Duration::from_secs(1));
@@ -276,7 +275,7 @@ fn each_image_is_on_two_disks_and_every_host_knows_the_checkpoint() {
 }
 
 #[test]
-fn a_host_that_is_alone_saves_without_a_copy_and_says_so() {
+fn the_only_host_saves_without_a_second_copy_and_reports_that() {
     let mut world = World::with_own_stores(1);
     let master = world.master(1, "master");
     world.save(master);
@@ -291,13 +290,13 @@ fn a_host_that_is_alone_saves_without_a_copy_and_says_so() {
 }
 
 #[test]
-fn what_was_on_a_lost_disk_goes_on_from_its_copy() {
+fn tasks_of_a_lost_disk_restart_from_the_second_copies() {
     let (mut world, master, workers) = setting();
     world.save(master);
     world.crash(3);
     world.disks().disks.remove(&HostId(3));
     world.until_back(master, 2);
-    // It lives where its image is.
+    // The task is restored on the host with its image.
     let n = HostId;
     let read = world.disks().read.clone();
     let expected = [
@@ -315,10 +314,10 @@ fn what_was_on_a_lost_disk_goes_on_from_its_copy() {
 }
 
 #[test]
-fn an_image_goes_to_where_its_task_is_to_live() {
+fn an_image_is_sent_to_the_host_of_its_restored_task() {
     let (mut world, master, workers) = setting();
     world.stop(master);
-    // The master lives where its console is.
+    // The master is restored on the host of its console.
     let conn = world.conn();
     let request = Request::Restart {
         app: master,
@@ -357,7 +356,7 @@ fn a_damaged_image_is_taken_from_the_other_disk() {
 }
 
 #[test]
-fn a_checkpoint_of_which_an_image_is_on_no_disk_is_passed_over() {
+fn a_checkpoint_without_an_image_on_any_disk_is_passed_over() {
     let (mut world, master, workers) = setting();
     world.save(master);
     world.save(master);
@@ -368,11 +367,11 @@ fn a_checkpoint_of_which_an_image_is_on_no_disk_is_passed_over() {
         .damaged
         .insert((HostId(4), workers[1], CheckpointId::new(0, 2)));
     world.until_back(master, 2);
-    // Damage is seen only when all is read: the second time.
+    // Damage is found only when all data is read, in the second attempt.
     let state = world.daemon(4).agreement().state();
     assert_eq!(state.epochs(master).saved, 1);
     check(&mut world, &[master, workers[0], workers[1]]);
-    // Of the last one nothing is left on any disk.
+    // No image of the last checkpoint is left on any disk.
     world.stop(master);
     let disks = world.disks();
     disks.disks.values_mut().for_each(|disk| disk.parts.clear());
@@ -382,7 +381,7 @@ fn a_checkpoint_of_which_an_image_is_on_no_disk_is_passed_over() {
 }
 
 #[test]
-fn a_host_that_came_later_learns_from_the_others_what_there_is() {
+fn a_host_that_joined_later_learns_of_the_checkpoints_from_the_others() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     let late = world.join(HostId(1), "n5").expect("there is room");
@@ -394,7 +393,7 @@ fn a_host_that_came_later_learns_from_the_others_what_there_is() {
 }
 
 #[test]
-fn a_host_without_room_for_a_copy_costs_the_checkpoint_and_nothing_else() {
+fn a_host_without_room_for_a_second_copy_fails_only_the_checkpoint() {
     let (mut world, master, workers) = setting();
     world.disks().full.insert(HostId(4));
     let wish = world.wish_checkpoint(master, false);
@@ -412,7 +411,7 @@ fn a_host_without_room_for_a_copy_costs_the_checkpoint_and_nothing_else() {
     world.save(master);
 }
 
-/// A task on n2, and its master on n4: n3 has a copy of the one.
+/// A task on n2 and its master on n4; n3 is to have the second copy of one of them.
 fn without_third() -> (World, Tid, Tid) {
     let mut world = World::with_own_stores(4);
     let master = world.master(4, "master");
@@ -421,7 +420,7 @@ fn without_third() -> (World, Tid, Tid) {
 }
 
 #[test]
-fn the_loss_of_a_host_that_was_to_have_a_copy_begins_the_checkpoint_again() {
+fn the_loss_of_a_host_that_was_to_take_a_second_copy_begins_the_checkpoint_again() {
     let (mut world, master, worker) = without_third();
     world.disks().slow = true;
     let wish = world.wish_checkpoint(master, false);
@@ -446,7 +445,7 @@ fn the_loss_of_a_host_that_was_to_have_a_copy_begins_the_checkpoint_again() {
 }
 
 #[test]
-fn the_loss_of_a_host_that_was_to_commit_costs_nothing() {
+fn the_loss_of_a_host_that_was_to_commit_does_not_fail_the_checkpoint() {
     let (mut world, master, worker) = without_third();
     world.disks().late.insert(HostId(3));
     let wish = world.wish_checkpoint(master, false);

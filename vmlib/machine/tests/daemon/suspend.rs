@@ -1,4 +1,4 @@
-//! Applications that are suspended, and resumed: by somebody, or because a host drains.
+//! Applications that are suspended and resumed, by a user or because a host drains.
 
 use crate::{
     checkpoints::{check, setting},
@@ -84,7 +84,7 @@ fn phase(world: &World, host: u16) -> HostPhase {
 }
 
 #[test]
-fn an_application_is_suspended_and_goes_on_from_there_when_it_is_resumed() {
+fn a_suspended_application_continues_from_its_checkpoint_when_it_is_resumed() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let other = world.master(2, "other");
@@ -100,7 +100,7 @@ fn an_application_is_suspended_and_goes_on_from_there_when_it_is_resumed() {
     );
     assert_eq!((&*row.program, &row.drained), ("master", &None));
     assert_eq!((row.until_ms, row.resuming), (0, false));
-    // Neither twice, nor saved, nor moved; and who asks is told why.
+    // A suspended application cannot be suspended, saved or moved, and the replies give the reason.
     for request in [
         Request::Suspend(master, 0),
         Request::Checkpoint(master, false),
@@ -111,7 +111,7 @@ fn an_application_is_suspended_and_goes_on_from_there_when_it_is_resumed() {
         };
         assert!(failed.text.contains("'vm resume t4.1'"), "{failed}");
     }
-    // Whatever dies meanwhile, the machine remembers it: here the leader, and where the master was.
+    // The machine remembers the suspension after the loss of the leader and of the master's host.
     world.run_for(Duration::from_secs(30));
     assert!(all.iter().all(|tid| !world.is_alive(*tid)));
     world.crash(4);
@@ -131,7 +131,7 @@ fn an_application_is_suspended_and_goes_on_from_there_when_it_is_resumed() {
 }
 
 #[test]
-fn what_cannot_be_suspended_runs_on_and_is_not_marked() {
+fn an_application_that_cannot_be_suspended_runs_on_and_is_not_recorded_as_suspended() {
     let (mut world, master, workers) = setting();
     world.unsavable.insert(workers[1], 1);
     let failed = world.suspend(master, 0).expect_err("one cannot be saved");
@@ -154,7 +154,8 @@ fn what_cannot_be_suspended_runs_on_and_is_not_marked() {
     assert_eq!(failed.kind, FailKind::BadRequest, "{failed}");
     let failed = world.resume_app(2, master).expect_err("it runs");
     assert!(failed.text.contains("not suspended"), "{failed}");
-    // The coordinator dies when all is written: either it is marked and has ended, or it is not.
+    // The coordinator dies when all images are written. The application is recorded and has ended,
+    // or neither.
     world.store.slow = true;
     let conn = world.conn();
     let number = world.console_request(1, conn, &Request::Suspend(master, 0));
@@ -178,7 +179,7 @@ fn what_cannot_be_suspended_runs_on_and_is_not_marked() {
 }
 
 #[test]
-fn who_asked_hears_of_it_though_the_daemon_is_lost_that_knows_how_it_went() {
+fn the_requester_of_a_suspension_gets_a_reply_though_the_daemon_with_the_result_is_lost() {
     let (mut world, master, _) = setting();
     world.lost = Some(|order| matches!(order, Order::CheckpointEnd(_)));
     let conn = world.conn();
@@ -201,7 +202,7 @@ fn who_asked_hears_of_it_though_the_daemon_is_lost_that_knows_how_it_went() {
 }
 
 #[test]
-fn the_console_waits_and_is_told_until_the_time_is_over() {
+fn the_console_waits_and_is_informed_until_the_suspension_is_over() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
@@ -232,7 +233,7 @@ fn the_console_waits_and_is_told_until_the_time_is_over() {
         lines.contains("time for which t1.1 was suspended is over"),
         "{lines}"
     );
-    // Its checkpoint is there.
+    // Its checkpoint stays.
     let restart = Request::Restart {
         app: master,
         from: None,
@@ -245,7 +246,7 @@ fn the_console_waits_and_is_told_until_the_time_is_over() {
 }
 
 #[test]
-fn the_time_ends_though_the_host_is_lost_whose_turn_it_was() {
+fn the_time_of_a_suspension_ends_though_the_host_that_would_end_it_is_lost() {
     let (mut world, master, _) = setting();
     world.suspend(master, 20_000).expect("it can be saved");
     world.crash(1);
@@ -258,14 +259,14 @@ fn the_time_ends_though_the_host_is_lost_whose_turn_it_was() {
 }
 
 #[test]
-fn somebody_ends_it_or_restarts_it_otherwise() {
+fn a_user_ends_a_suspended_application_or_restarts_it_from_another_checkpoint() {
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
     let wish = world.wish_checkpoint(master, false);
     world.checkpointed(wish).expect("it can be saved");
     world.suspend(master, 0).expect("it can be saved");
-    // A terminal that is closed is no reason.
+    // The hangup of a closed terminal does not end it.
     let signal = |signal| Request::Signal(master, signal);
     assert_eq!(world.answer_of(1, &signal(1)), Answer::Done);
     world.run_for(Duration::from_secs(1));
@@ -290,7 +291,7 @@ fn somebody_ends_it_or_restarts_it_otherwise() {
     assert_eq!(run_end(&world, conn), ended(ExitStatus::Suspended));
     assert!(world.suspended(1).is_empty());
     assert!(!world.is_alive(worker));
-    // One that is just being resumed ends, too.
+    // An application that is being resumed ends, too.
     assert!(matches!(world.answer_of(3, &restart), Answer::Restarted(_)));
     world.suspend(master, 0).expect("it can be saved");
     world.store.held.insert(worker);
@@ -309,7 +310,7 @@ fn somebody_ends_it_or_restarts_it_otherwise() {
 }
 
 #[test]
-fn one_that_cannot_be_resumed_stays_suspended_and_says_why() {
+fn an_application_that_cannot_be_resumed_stays_suspended_and_the_reason_is_given() {
     let (mut world, master, workers) = setting();
     world.suspend(master, 0).expect("it can be saved");
     world.store.broken.insert(workers[0]);
@@ -324,7 +325,7 @@ fn one_that_cannot_be_resumed_stays_suspended_and_says_why() {
 }
 
 #[test]
-fn a_task_suspends_and_resumes_another_application_and_its_own() {
+fn a_task_suspends_and_resumes_another_application_and_suspends_its_own() {
     let (mut world, master, workers) = setting();
     let other = world.master(2, "other");
     let suspend = |app| SuspendApp { app, for_ms: 0 };
@@ -348,7 +349,7 @@ fn a_task_suspends_and_resumes_another_application_and_its_own() {
     world.run_for(Duration::from_secs(1));
     world.resume_app(1, master).expect("it can be brought back");
     world.run_for(Duration::from_secs(1));
-    // It knows by its generation that it was, and asks for something else.
+    // The task sees the suspension by its generation, and uses the number for another request.
     assert!(world.answers(workers[0], number).is_empty());
     world.request_again(workers[0], &SaveApp {}, number);
     world.run_until("an answer", |world| {
@@ -358,7 +359,7 @@ fn a_task_suspends_and_resumes_another_application_and_its_own() {
 }
 
 #[test]
-fn a_host_is_drained_when_all_that_runs_there_is_saved_or_not_at_all() {
+fn a_drain_that_saves_first_begins_only_if_all_applications_can_be_saved() {
     let (mut world, master, workers) = setting();
     let other = world.master(3, "other");
     world.unsavable.insert(other, 1);
@@ -376,7 +377,7 @@ fn a_host_is_drained_when_all_that_runs_there_is_saved_or_not_at_all() {
     let saved = world.store.committed.iter().map(|it| it.agreed.app);
     assert_eq!(saved.collect::<BTreeSet<_>>(), [other, master].into());
     check(&mut world, &[master, workers[0], workers[1]]);
-    // What is under way when the wish comes is awaited.
+    // Work that is under way at the request is awaited.
     let answer = world.answer_of(1, &Request::Undrain("n3".to_owned()));
     assert_eq!(answer, Answer::Done);
     world.store.slow = true;
@@ -403,7 +404,7 @@ fn a_host_is_drained_when_all_that_runs_there_is_saved_or_not_at_all() {
 }
 
 #[test]
-fn what_has_nowhere_to_go_is_suspended_and_resumed_when_a_host_joins() {
+fn an_application_without_a_target_is_suspended_and_resumed_when_a_host_joins() {
     let mut world = World::new(1);
     let (conn, master) = run(&mut world);
     let other = world.master(1, "other");
@@ -430,7 +431,7 @@ fn what_has_nowhere_to_go_is_suspended_and_resumed_when_a_host_joins() {
     world.run_for(Duration::from_secs(2));
     assert!(world.lines(conn).contains("t1.1 is resumed on n2"));
     assert_eq!(world.processes[&master].host, HostId(2));
-    // The master is elsewhere than its console, which sees its end all the same.
+    // The master is on another host than its console, which learns of its end nevertheless.
     assert_eq!(run_end(&world, conn), None);
     world.exit(master, 3).expect("it may leave");
     world.run_until("the end of the run", |world| run_end(world, conn).is_some());
@@ -439,21 +440,22 @@ fn what_has_nowhere_to_go_is_suspended_and_resumed_when_a_host_joins() {
 }
 
 #[test]
-fn a_drain_that_is_taken_back_and_tasks_that_end_make_room() {
+fn the_end_of_a_drain_and_the_ends_of_tasks_make_room_for_a_suspended_application() {
     // Each host takes twenty tasks.
     let mut world = World::new(2);
     let master = world.master(2, "master");
     let workers = world.spawn(master, "worker", 2, on(2)).tids;
     let filler = world.master(1, "filler");
     let fill = world.spawn(filler, "filler", 18, on(1)).tids;
-    // One task finds room, the application does not: it is suspended, also what has left.
+    // One task finds room and the application does not: the application is suspended, with the
+    // tasks that have left.
     let report = world.drain_by(2, SUSPEND).expect("it drains");
     assert_eq!(report.refused_count, 0, "{report:?}");
     assert_eq!(report.suspended, [master]);
     world.run_for(Duration::from_secs(10));
     let state = world.daemon(1).agreement().state();
     assert_eq!(state.tasks_of(master).count(), 0);
-    // Two end.
+    // Two tasks end.
     world.exit(fill[0], 0).expect("it may leave");
     world.exit(fill[1], 0).expect("it may leave");
     world.runs_again(master);
@@ -475,7 +477,7 @@ fn a_drain_that_is_taken_back_and_tasks_that_end_make_room() {
 }
 
 #[test]
-fn what_can_neither_leave_nor_be_suspended_stays_and_is_named() {
+fn a_task_that_can_neither_leave_nor_be_suspended_stays_and_is_named() {
     let (mut world, master, workers) = setting();
     world.unsavable.insert(workers[1], u32::MAX);
     let report = world.drain_by(3, SUSPEND).expect("it drains");
@@ -490,7 +492,7 @@ fn what_can_neither_leave_nor_be_suspended_stays_and_is_named() {
 }
 
 #[test]
-fn a_daemon_that_is_asked_to_end_suspends_what_cannot_leave() {
+fn a_daemon_that_is_to_end_suspends_the_applications_that_cannot_leave() {
     let mut world = World::new(1);
     world.drain_at_stop = Some(Duration::from_secs(10));
     world.suspend_at_stop = true;
@@ -507,7 +509,7 @@ fn a_daemon_that_is_asked_to_end_suspends_what_cannot_leave() {
         (rows[0].app, rows[0].until_ms - rows[0].since_ms),
         (master, 90_000)
     );
-    // A host joins, and it goes on there.
+    // A host joins, and the application is resumed there.
     world.join(HostId::FOUNDER, "n3").expect("let in");
     world.runs_again(master);
     world.run_for(Duration::from_secs(1));
@@ -515,7 +517,7 @@ fn a_daemon_that_is_asked_to_end_suspends_what_cannot_leave() {
 }
 
 #[test]
-fn a_run_whose_host_suspends_it_and_ends_is_told_so() {
+fn a_console_whose_host_suspends_its_run_and_ends_is_informed() {
     let mut world = World::new(1);
     world.drain_at_stop = Some(Duration::from_secs(10));
     world.suspend_at_stop = true;
@@ -532,7 +534,7 @@ fn a_run_whose_host_suspends_it_and_ends_is_told_so() {
 }
 
 #[test]
-fn what_is_suspended_makes_no_checkpoints_and_goes_on_with_them_when_it_runs() {
+fn a_suspended_application_makes_no_checkpoints_until_it_is_resumed() {
     let (mut world, master, _) = setting();
     let policy = Policy {
         every_ms: 2_000,

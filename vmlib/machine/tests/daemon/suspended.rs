@@ -1,4 +1,5 @@
-//! Single tasks are suspended into the store, resumed here or elsewhere, and handed on.
+//! Single tasks that are suspended into the store, resumed on their host or another one, and handed
+//! over by a drain.
 
 use crate::world::{World, on};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use vm_wire::{
 };
 
 impl World {
-    /// A task writes its image into the store, and stands.
+    /// A task writes its image into the store, and stays frozen.
     pub fn freeze_to_shelf(&mut self, host: HostId, tid: Tid) {
         let (name, number) = self.suspending.remove(&tid).expect("it was begun");
         let left = self.unsavable.get_mut(&tid).filter(|left| **left > 0);
@@ -86,7 +87,7 @@ fn moved(answer: Answer) -> Result<MoveReport, Failed> {
     }
 }
 
-/// The leader's host takes no part: n1. A master on n4, a worker on n2; n3 is free.
+/// A master on n4, a worker on n2; n3 is free. The leader's host n1 has no task.
 fn setting() -> (World, Tid, Tid) {
     let mut world = World::new(4);
     let master = world.master(4, "master");
@@ -94,7 +95,8 @@ fn setting() -> (World, Tid, Tid) {
     (world, master, worker)
 }
 
-/// The worker runs on that host, and has received that, and what the two say to each other arrives.
+/// Checks that the worker runs on that host and has received `before`, and that messages between
+/// the two tasks arrive.
 fn check(world: &mut World, master: Tid, worker: Tid, host: u16, before: &[&str]) {
     world.run_for(Duration::from_secs(4));
     assert_eq!(world.is_suspended(worker), Some((HostId(host), false)));
@@ -115,7 +117,7 @@ fn check(world: &mut World, master: Tid, worker: Tid, host: u16, before: &[&str]
 }
 
 #[test]
-fn what_is_sent_to_a_suspended_task_waits_and_it_goes_on_there_or_elsewhere() {
+fn messages_to_a_suspended_task_wait_until_it_is_resumed_on_any_host() {
     for host in [None, Some(2), Some(3), Some(1)] {
         let (mut world, master, worker) = setting();
         let report = world.suspends(4, worker).expect("it can be suspended");
@@ -157,7 +159,7 @@ fn a_task_that_cannot_be_saved_or_finds_no_room_in_the_store_runs_on() {
 }
 
 #[test]
-fn no_checkpoint_is_made_and_no_other_signal_taken_while_a_task_is_suspended() {
+fn no_checkpoint_is_made_and_no_signal_but_a_kill_is_accepted_while_a_task_is_suspended() {
     let (mut world, master, worker) = setting();
     world.suspends(1, worker).expect("it can be suspended");
     for request in [
@@ -204,7 +206,7 @@ fn a_suspended_task_can_be_killed_and_ends_with_its_master() {
 }
 
 #[test]
-fn a_host_that_drains_hands_a_suspended_task_on() {
+fn a_draining_host_hands_a_suspended_task_over() {
     let (mut world, master, worker) = setting();
     world.suspends(1, worker).expect("it can be suspended");
     world.send(master, worker, "first");

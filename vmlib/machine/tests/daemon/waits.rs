@@ -1,5 +1,5 @@
-//! Wishes that wait for the end of a checkpoint: each is carried out or answered, once, and in the life
-//! of the application in which somebody had it.
+//! Requests that wait for the end of a checkpoint: each is carried out or answered once, and only
+//! in the generation in which it was made.
 
 use crate::{
     checkpoints::{being_written, check, ended_untold, setting, setting_in},
@@ -17,13 +17,13 @@ use vm_wire::{
     task::{FailKind, Failed, SaveApp, Saved},
 };
 
-/// Somebody at that host wants it.
+/// A console of that host sends a request.
 fn wish(world: &mut World, host: u16, request: &Request) -> (ConnId, u64) {
     let conn = world.conn();
     (conn, world.console_request(host, conn, request))
 }
 
-/// What came of a checkpoint that was wanted; none yet.
+/// The result of a requested checkpoint; `None`: there is none yet.
 fn known(world: &World, (conn, number): (ConnId, u64)) -> Option<Result<CheckpointReport, Failed>> {
     Some(match world.console_answer(conn, number)? {
         Answer::Checkpointed(report) => Ok(report),
@@ -33,12 +33,12 @@ fn known(world: &World, (conn, number): (ConnId, u64)) -> Option<Result<Checkpoi
 }
 
 #[test]
-fn who_wants_a_checkpoint_while_one_is_being_made_gets_the_next_one() {
+fn a_request_for_a_checkpoint_during_another_one_gets_the_next_one() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let wish = being_written(&mut world, &all);
     let number = world.request(master, &SaveApp {});
-    // Longer than a coordinator that takes nothing up is waited for.
+    // Longer than the time to wait for a coordinator that takes the request up.
     world.run_for(2 * limits::COORDINATOR_WAIT);
     assert!(world.answers(master, number).is_empty());
     world.store.slow = false;
@@ -54,7 +54,7 @@ fn who_wants_a_checkpoint_while_one_is_being_made_gets_the_next_one() {
 }
 
 #[test]
-fn a_move_waits_for_the_end_of_a_checkpoint_but_not_for_ever() {
+fn a_move_waits_for_the_end_of_a_checkpoint_within_a_limit() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     let saved = being_written(&mut world, &all);
@@ -73,7 +73,7 @@ fn a_move_waits_for_the_end_of_a_checkpoint_but_not_for_ever() {
 }
 
 #[test]
-fn who_waits_behind_a_stop_is_told_how_it_ended_and_wants_nothing_of_the_next_life() {
+fn requests_behind_a_stop_get_its_result_and_do_nothing_in_the_next_generation() {
     let (mut world, master, workers) = setting();
     world.store.slow = true;
     let stop = Request::Checkpoint(master, true);
@@ -112,7 +112,7 @@ fn who_waits_behind_a_stop_is_told_how_it_ended_and_wants_nothing_of_the_next_li
 }
 
 #[test]
-fn who_waits_behind_a_suspension_is_content_only_if_it_is_the_same() {
+fn a_request_behind_a_suspension_succeeds_only_if_it_is_the_same() {
     let (mut world, master, _) = setting();
     world.store.slow = true;
     let first = wish(&mut world, 1, &Request::Suspend(master, 0));
@@ -127,7 +127,7 @@ fn who_waits_behind_a_suspension_is_content_only_if_it_is_the_same() {
 }
 
 #[test]
-fn what_is_asked_of_a_coordinator_that_does_not_serve_yet_is_not_done_in_the_next_life() {
+fn a_request_to_a_coordinator_that_does_not_serve_yet_is_not_carried_out_in_the_next_generation() {
     let (mut world, master, workers) = setting();
     let saved = wish(&mut world, 1, &Request::Checkpoint(master, false));
     world.checkpointed(saved).expect("they can be saved");
@@ -154,10 +154,10 @@ fn what_is_asked_of_a_coordinator_that_does_not_serve_yet_is_not_done_in_the_nex
 }
 
 #[test]
-fn a_stop_of_which_nobody_could_tell_is_not_made_again_in_the_next_life() {
+fn a_stop_whose_result_was_lost_is_not_repeated_in_the_next_generation() {
     let stop = |app| Request::Checkpoint(app, true);
     let (mut world, master, workers, wish) = ended_untold(stop);
-    // Until it is known that the host is lost.
+    // Until the host counts as lost.
     world.run_for(Duration::from_secs(6));
     let restart = world.wish_restart(1, master);
     world.restarted(restart).expect("it can be brought back");
@@ -169,7 +169,7 @@ fn a_stop_of_which_nobody_could_tell_is_not_made_again_in_the_next_life() {
 }
 
 #[test]
-fn an_application_whose_master_has_ended_is_stopped_and_that_is_told() {
+fn an_application_whose_master_has_ended_is_stopped_and_the_stop_is_reported() {
     let (mut world, master, workers) = setting();
     world.exit(master, 0).expect("it may exit");
     world.run_for(Duration::from_secs(1));
@@ -214,8 +214,8 @@ fn a_drain_waits_for_the_end_of_checkpoints() {
     let asked = drain::wish(&mut world, 1, 2);
     world.run_for(Duration::from_secs(3));
     assert!(world.console_answer(asked.0, asked.1).is_none());
-    // Others come while the task is on its way, more often than a drain tries: it is saved, and goes
-    // then.
+    // More checkpoints are requested while the task is about to leave, more often than a drain
+    // tries. The task is saved first, and leaves then.
     world.carry = Carry::Held;
     world.store_images();
     world.checkpointed(saved).expect("they can be saved");
@@ -252,8 +252,8 @@ fn a_move_that_waits_for_a_checkpoint_is_made_though_its_coordinator_is_lost() {
     check(&mut world, &all);
 }
 
-/// Whether who wanted a stop while a checkpoint is made is told that there is one, if the images are
-/// whole at that moment after the wish.
+/// Whether a stop that was requested during a checkpoint succeeds, if the images are whole at that
+/// time after the request.
 fn stopped_after(written: Duration) -> bool {
     let (mut world, master, workers) = setting();
     let all: [Tid; 3] = [master, workers[0], workers[1]];
@@ -268,8 +268,8 @@ fn stopped_after(written: Duration) -> bool {
 }
 
 #[test]
-fn who_waits_is_not_given_up_between_two_checkpoints() {
-    // Each wish is looked at again after so long.
+fn a_waiting_request_is_not_dropped_between_two_checkpoints() {
+    // Time after which a waiting request is checked again.
     let looked = 2 * limits::COORDINATOR_WAIT;
     for before in 0..40 {
         let before = Duration::from_micros(250 * before);
@@ -278,7 +278,7 @@ fn who_waits_is_not_given_up_between_two_checkpoints() {
 }
 
 #[test]
-fn a_move_that_was_wanted_before_its_application_went_back_is_over_though_its_host_lags() {
+fn a_move_requested_before_a_recovery_fails_though_its_host_is_behind() {
     let (mut world, master, _) = setting_in(World::new(5));
     let saved = wish(&mut world, 1, &Request::Checkpoint(master, false));
     world.checkpointed(saved).expect("they can be saved");
@@ -301,7 +301,7 @@ fn a_move_that_was_wanted_before_its_application_went_back_is_over_though_its_ho
 }
 
 #[test]
-fn how_checkpoints_are_made_is_answered_when_it_is_agreed_or_cannot_be_any_more() {
+fn a_request_for_a_policy_gets_its_reply_when_it_is_agreed_or_has_become_impossible() {
     let policy = |every_ms| Policy {
         every_ms,
         ..Policy::default()
@@ -309,7 +309,7 @@ fn how_checkpoints_are_made_is_answered_when_it_is_agreed_or_cannot_be_any_more(
     for ends in [false, true] {
         let mut world = World::new(4);
         let master = world.master(1, "master");
-        // Two at once, at a host that nobody hears meanwhile.
+        // Two requests at once, at a host that is cut off meanwhile.
         for host in [1, 3, 4] {
             world.cut(2, host, true);
         }

@@ -1,6 +1,6 @@
-//! Several daemons wired in memory: links without delay, processes that do what a test says, one
-//! clock that jumps to whatever is due next. Everything happens in one order, so a test that fails
-//! fails again.
+//! Several daemons wired in memory: links without delay, processes that do what the test says, and
+//! one clock that jumps to the next due time. All events have one order, so a failed test fails
+//! again.
 
 mod asks;
 mod moves;
@@ -27,12 +27,12 @@ pub const MACHINE: MachineId = MachineId::from_bits(7);
 pub const SIGTERM: i32 = 15;
 pub const SIGKILL: i32 = 9;
 
-/// A host.
+/// A host with its daemon.
 struct Node {
     daemon: Daemon,
-    /// How its daemon ended.
+    /// The result with which its daemon ended.
     end: Option<Result<String, String>>,
-    /// Whether it crashed.
+    /// Whether the host crashed.
     dead: bool,
 }
 
@@ -41,43 +41,43 @@ pub struct Process {
     pub host: HostId,
     pub program: String,
     token: Option<u64>,
-    /// Whether it is a task of its daemon now.
+    /// The endpoint, while the process is a task of its daemon.
     pub endpoint: Option<Endpoint>,
-    /// Whether it stands still, and what waits in its socket meanwhile.
+    /// Whether it is frozen. Frames then wait in its socket.
     pub frozen: bool,
     socket: Vec<Frame>,
     alive: bool,
     next_request: u64,
     answers: BTreeMap<u64, Vec<Frame>>,
-    /// Notifies with the number of messages from that task that had been received before.
+    /// Notifications, each with the number of messages received from that task before it.
     pub told: Vec<Told>,
     pub signals: Vec<i32>,
     pub input: Vec<u8>,
 }
 
-/// What becomes of the images of tasks that move.
+/// The fate of the images of moving tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carry {
-    /// They arrive at once.
+    /// Images arrive at once.
     Whole,
     /// No task can be saved.
     Refused,
-    /// They are written, and arrive when the test says so.
+    /// Images are written, and arrive when the test says so.
     Held,
-    /// The rounds are over when the test says so.
+    /// The pre-copy rounds are over when the test says so.
     Slow,
 }
 
-/// What happens when the target of a move has the release.
+/// The event when the target of a move has the release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The source's host loses its power.
+    /// The host of the source loses its power.
     SourceCrashes,
-    /// The link between the two breaks for good.
+    /// The link between source and target breaks for good.
     LinkBreaks,
 }
 
-/// What a task was told.
+/// A notification that a task received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Told {
     Ended(Tid, ExitStatus, Option<u64>),
@@ -88,7 +88,7 @@ pub struct World {
     pub now: Time,
     nodes: BTreeMap<HostId, Node>,
     pub processes: BTreeMap<Tid, Process>,
-    /// Inputs on their way, in order.
+    /// Inputs that are not delivered yet, in order.
     queue: VecDeque<(HostId, Input)>,
     links: BTreeSet<(HostId, HostId)>,
     /// Links that cannot be made.
@@ -100,69 +100,69 @@ pub struct World {
     pub consoles: BTreeMap<ConnId, Vec<Frame>>,
     pub rejected: BTreeMap<ConnId, Frame>,
     pub closed: Vec<Tid>,
-    /// Whose checkpoints were removed, by which daemons.
+    /// Applications whose checkpoints were removed, and the daemons that removed them.
     pub forgotten: Vec<(HostId, Tid)>,
     pub log: Vec<(Tid, String)>,
-    /// Other outputs of interest, in the order in which they came.
+    /// Other outputs of interest, in their order.
     pub noted: Vec<String>,
-    /// Hosts that look for the program "far", which takes until [`World::find_far`].
+    /// Hosts that search for the program "far", until [`World::find_far`].
     pub far: Vec<(HostId, u64)>,
-    /// Processes of the program "slow", which takes until [`World::start_slow`].
+    /// Processes of the program "slow", which start at [`World::start_slow`].
     pub slow: Vec<(HostId, Box<LaunchSpec>)>,
     /// Whether processes survive SIGTERM.
     pub stubborn: bool,
-    /// Whether those that are killed are seen to end only when the test says so.
+    /// Whether the end of killed processes is reported only when the test says so.
     pub linger: bool,
     lingering: BTreeMap<Tid, (HostId, ExitStatus)>,
-    /// Tasks to which no data gets through.
+    /// Tasks that receive no data.
     pub deaf: BTreeSet<Tid>,
     pub carry: Carry,
-    /// How moves are asked for.
+    /// The options of requested moves.
     pub way: MoveWay,
-    /// Those of the last image, by the working folders of all hosts but the first.
+    /// The working folders in the last image, if hosts other than the first have one.
     pub folders: Option<Folders>,
-    /// Tasks that cannot be saved, the next so many times.
+    /// Tasks that cannot be saved, each for that many attempts.
     pub unsavable: BTreeMap<Tid, u32>,
-    /// Tasks that cannot be saved for a reason that passes, the next so many times.
+    /// Tasks that cannot be saved for a reason that passes, each for that many attempts.
     pub busy: BTreeMap<Tid, u32>,
-    /// Tasks whose next image goes into the store, for which epoch.
+    /// Tasks whose next image goes into the store, and the epochs of their cuts.
     pub storing: BTreeMap<Tid, u32>,
-    /// Tasks that are to be suspended alone: what their images are called, and under which number; and
-    /// the images of those that are.
+    /// Tasks that are to be suspended alone or are suspended: the names of their images, and the
+    /// numbers of their suspensions.
     pub suspending: BTreeMap<Tid, (String, u64)>,
     pub shelf: BTreeMap<String, (Tid, Endpoint)>,
-    /// What becomes of the store.
+    /// The state of the store that the tests control.
     pub store: crate::checkpoints::Store,
-    /// The disks of hosts that have stores of their own.
+    /// The disks, if hosts have stores of their own.
     pub disks: Option<crate::stores::Disks>,
-    /// Which hosts await which tasks, by the tickets.
+    /// Hosts that expect a task, by ticket.
     pub expected: BTreeMap<u64, (HostId, Tid)>,
-    /// Images on their way: by task the ticket.
+    /// Images on their way, by task, each with its ticket.
     pub images: BTreeMap<Tid, (u64, Endpoint)>,
     /// Images that are being written while their tasks run, with their tickets.
     copies: BTreeMap<Tid, u64>,
-    /// Copies that were brought back and stand.
+    /// Restored tasks that are frozen.
     pub standing: BTreeMap<(HostId, Tid), Endpoint>,
-    /// Frames between daemons that carry such orders are lost.
+    /// Chooses the orders between daemons that are lost.
     pub lost: Option<fn(&Order) -> bool>,
-    /// What the others say to this host of the log is lost.
+    /// Frames about the log to this host are lost.
     pub behind: Option<HostId>,
-    /// What happens when a host has the release of a task.
+    /// The event when a target has the release of a task.
     pub released: Option<Then>,
-    /// The processes of coordinators, by their hosts and numbers.
+    /// The processes of coordinators, by host and number.
     pub coordinators: BTreeMap<(HostId, u64), crate::coordinators::Process>,
-    /// None can be started.
+    /// Whether no process of a coordinator can be started.
     pub no_coordinators: bool,
-    /// How long daemons that join from now on drain their hosts when they are asked to end.
+    /// Drain time at the end of daemons that join from now on.
     pub drain_at_stop: Option<Duration>,
-    /// Whether they suspend what cannot leave then, for 90 s.
+    /// Whether these daemons suspend tasks that cannot leave, for 90 s.
     pub suspend_at_stop: bool,
-    /// Within which time they have to have links.
+    /// Time within which they must have links.
     pub link_time: Option<Duration>,
     log_config: AgreementConfig,
 }
 
-/// The order that a frame between daemons carries whole.
+/// The order in a frame between daemons, if the frame has a whole order.
 fn order_of(frame: &Frame) -> Option<Order> {
     let whole = frame.header.op == Op::Data && frame.header.to.is_daemon();
     Order::from_payload(&frame.body).ok().filter(|_| whole)
@@ -178,13 +178,13 @@ impl World {
         Self::with_log(hosts, limits::LOG_ENTRIES_MAX)
     }
 
-    /// One whose hosts have stores of their own.
+    /// A machine of hosts with stores of their own.
     pub fn with_own_stores(hosts: u16) -> Self {
         let disks = Some(crate::stores::Disks::default());
         Self::with(hosts, limits::LOG_ENTRIES_MAX, disks)
     }
 
-    /// One whose daemons keep so many entries of the log.
+    /// A machine whose daemons keep that many entries of the log.
     pub fn with_log(hosts: u16, log_entries_max: u64) -> Self {
         Self::with(hosts, log_entries_max, None)
     }
@@ -265,7 +265,7 @@ impl World {
         ConnId(self.next_conn)
     }
 
-    /// A daemon of that name asks `asked` to be let in; its number, once it is.
+    /// A daemon of that name requests host `asked` to let it join. Returns the new host's number.
     pub fn join(&mut self, asked: HostId, name: &str) -> Result<HostId, String> {
         let conn = self.conn();
         let nonce = conn.0 + 1000;
@@ -313,7 +313,7 @@ impl World {
         &self.nodes[&HostId(host)].daemon
     }
 
-    /// How the daemon of a host ended, if it has.
+    /// The result with which the daemon of a host ended.
     pub fn end_of(&self, host: u16) -> Option<&Result<String, String>> {
         self.nodes[&HostId(host)].end.as_ref()
     }
@@ -323,9 +323,9 @@ impl World {
         self.nodes.get(&host).is_some_and(up)
     }
 
-    // Time and the order of things.
+    // Time and order of events.
 
-    /// Does all that is to be done now.
+    /// Carries out all inputs that are due now.
     fn drain(&mut self) {
         while let Some((host, input)) = self.queue.pop_front() {
             if !self.is_up(host) {
@@ -395,7 +395,7 @@ impl World {
         }
     }
 
-    /// Runs until something holds; fails if it does not within 20 seconds of the clock.
+    /// Advances the time until a condition holds; fails after 20 seconds of virtual time.
     pub fn run_until(&mut self, what: &str, mut holds: impl FnMut(&World) -> bool) {
         let end = self.now + Duration::from_secs(20);
         loop {
@@ -413,7 +413,7 @@ impl World {
         }
     }
 
-    // The shell.
+    // The shell of the daemons.
 
     fn carry_out(&mut self, host: HostId, out: Outbox) {
         for output in out {
@@ -637,7 +637,7 @@ impl World {
 
     fn disconnect(&mut self, a: HostId, b: HostId) {
         if self.links.remove(&pair(a, b)) {
-            // What is on its way is lost.
+            // Inputs that are not delivered yet are lost.
             self.queue.retain(|(to, input)| match input {
                 Input::Peer(from, _) => pair(*to, *from) != pair(a, b),
                 _ => true,
@@ -660,7 +660,7 @@ impl World {
         self.cut.remove(&pair(HostId(a), HostId(b)));
     }
 
-    /// A host has found the program "far".
+    /// The search of a host for the program "far" succeeds.
     pub fn find_far(&mut self, host: u16) {
         let looks = |(at, _): &mut (HostId, u64)| *at == HostId(host);
         for (at, question) in self.far.extract_if(.., looks).collect::<Vec<_>>() {

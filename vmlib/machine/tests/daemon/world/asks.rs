@@ -1,4 +1,4 @@
-//! What tasks and consoles do.
+//! Calls of tasks and consoles.
 
 use super::{World, spawn};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use vm_wire::{
 };
 
 impl World {
-    /// A task sends a request; its number.
+    /// A task sends a request. Returns the number of the request.
     pub fn request(&mut self, tid: Tid, question: &impl Message) -> u64 {
         let process = self.processes.get_mut(&tid).expect("a process");
         process.next_request += 1;
@@ -34,7 +34,7 @@ impl World {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// A request and its one answer.
+    /// A task sends a request. Returns its one reply.
     pub fn ask<A: Message>(&mut self, tid: Tid, question: &impl Message) -> Result<A, Failed> {
         let number = self.request(tid, question);
         self.run_until("an answer", |world| !world.answers(tid, number).is_empty());
@@ -58,7 +58,7 @@ impl World {
         assert_eq!(sent, Some(Ok(SendProgress::Done)));
     }
 
-    /// What a task has received and not taken before.
+    /// The messages that a task has received since the last call.
     pub fn received(&mut self, tid: Tid) -> Vec<(Tid, String)> {
         let all = Filter {
             context: 0,
@@ -77,14 +77,14 @@ impl World {
         received.unwrap_or_default()
     }
 
-    /// A task leaves in order; its process ends when it was answered.
+    /// A task leaves in order. Its process ends after the reply.
     pub fn exit(&mut self, tid: Tid, status: i32) -> Result<(), Failed> {
         self.leave(tid, status)?;
         self.die(tid, ExitStatus::Code(status));
         Ok(())
     }
 
-    /// A task leaves in order; its process lives on.
+    /// A task leaves in order. Its process continues.
     pub fn leave(&mut self, tid: Tid, status: i32) -> Result<(), Failed> {
         let left = self.with_endpoint(tid, |endpoint, _| endpoint.leave());
         let (kept, last) = left.expect("it is enrolled");
@@ -96,14 +96,15 @@ impl World {
         Ok(())
     }
 
-    /// A task waits for messages of another one, and its library asks for that one's end.
+    /// A task waits for messages of another task, and its library requests the notification of that
+    /// end.
     pub fn await_messages(&mut self, tid: Tid, of: Tid) {
         let host = self.processes[&tid].host;
         let frame = Await { tid: of }.frame().between(tid, Tid::NONE);
         self.input(host, Input::Task(tid, frame));
     }
 
-    /// How that other one ended, once a receive from it fails.
+    /// The exit status of the other task, once a receive from it fails.
     pub fn over(&mut self, tid: Tid, of: Tid) -> Option<ExitStatus> {
         self.with_endpoint(tid, |endpoint, _| endpoint.over(of))?
     }
@@ -123,9 +124,9 @@ impl World {
         spawned
     }
 
-    // What consoles do.
+    // Calls of consoles.
 
-    /// A console's request; the number is that of its answers so far.
+    /// A console sends a request. Its number is the count of replies so far.
     pub fn console(&mut self, host: u16, conn: ConnId, request: &Request) -> Answer {
         let number = self.console_request(host, conn, request);
         self.run_until("an answer to the console", |world| {

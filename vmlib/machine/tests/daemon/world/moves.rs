@@ -1,4 +1,4 @@
-//! Tasks that move.
+//! Moves of tasks.
 
 use super::{Carry, World};
 use vm_machine::{ConnId, Input, Written};
@@ -17,7 +17,7 @@ impl World {
         }
     }
 
-    /// Most of the memory of a task has been sent.
+    /// The pre-copy of a task is over.
     pub fn copied(&mut self, tid: Tid) {
         let host = self.processes[&tid].host;
         self.input(host, Input::Copied(tid, 900, 1));
@@ -73,7 +73,7 @@ impl World {
         self.input(host, Input::Arrived(tid, Err(failed)));
     }
 
-    /// A frozen task goes on where it is.
+    /// A frozen task resumes on its host.
     pub(super) fn resume(&mut self, host: HostId, tid: Tid) {
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!(process.host, host);
@@ -88,7 +88,7 @@ impl World {
         }
     }
 
-    /// A copy goes on.
+    /// A restored task begins to run.
     pub(super) fn begin_arrived(&mut self, host: HostId, tid: Tid, generation: u32) {
         let Some(mut copy) = self.standing.remove(&(host, tid)) else {
             return;
@@ -107,19 +107,19 @@ impl World {
         self.with_endpoint(tid, |endpoint, out| endpoint.renew(now, out));
     }
 
-    /// A console of a host asks for a move.
+    /// A console of host `asked` requests a move.
     pub fn wish_move(&mut self, asked: u16, tid: Tid, to: u16) -> (ConnId, u64) {
         let conn = self.conn();
         let request = Request::Move(tid, Some(format!("n{to}")), self.way);
         (conn, self.console_request(asked, conn, &request))
     }
 
-    /// What became of it.
+    /// The source and target of a requested move, or why it failed.
     pub fn moved(&mut self, wish: (ConnId, u64)) -> Result<(HostId, HostId), Failed> {
         self.reported(wish).map(|report| (report.from, report.to))
     }
 
-    /// Likewise, all that is told of it.
+    /// The report of a requested move, or why it failed.
     pub fn reported(&mut self, (conn, number): (ConnId, u64)) -> Result<MoveReport, Failed> {
         self.run_until("the end of the move", |world| {
             world.console_answer(conn, number).is_some()

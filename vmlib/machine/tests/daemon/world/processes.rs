@@ -37,7 +37,7 @@ impl World {
         assert!(before.is_none(), "{tid} was started twice");
     }
 
-    /// The first process that waits for it is started, or cannot be.
+    /// Starts the first waiting process of the program "slow", or makes its start fail.
     pub fn start_slow(&mut self, it_can: bool) {
         let (host, spec) = self.slow.remove(0);
         let tid = spec.tid;
@@ -50,7 +50,7 @@ impl World {
         }
     }
 
-    /// A launched process calls init.
+    /// A launched process enrols.
     pub fn enrol(&mut self, tid: Tid) -> ConnId {
         let conn = self.conn();
         let process = &self.processes[&tid];
@@ -65,7 +65,7 @@ impl World {
         conn
     }
 
-    /// A process from a shell calls init.
+    /// A process from a shell enrols.
     pub fn enrol_from_shell(&mut self, host: u16) -> ConnId {
         let conn = self.conn();
         self.shells.insert(conn, HostId(host));
@@ -92,7 +92,7 @@ impl World {
         }));
     }
 
-    /// What a task is told next besides messages.
+    /// The next notice of a task besides messages.
     pub fn notice(&mut self, tid: Tid) -> Option<Notice> {
         self.with_endpoint(tid, |endpoint, _| endpoint.take_notice())?
     }
@@ -172,7 +172,7 @@ impl World {
     pub(super) fn signalled(&mut self, host: HostId, tid: Tid, signal: i32) {
         let process = self.processes.get_mut(&tid).expect("a process");
         if process.host != host {
-            // It has gone on elsewhere; here is the copy that it left.
+            // The task continues elsewhere, and this is its former process.
             return;
         }
         process.signals.push(signal);
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    /// The processes that were killed are gone.
+    /// Reports the end of the killed processes.
     pub fn end_lingering(&mut self) {
         for (tid, (host, status)) in std::mem::take(&mut self.lingering) {
             self.input(host, Input::TaskGone(tid));
