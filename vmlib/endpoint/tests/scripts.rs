@@ -393,17 +393,17 @@ macro_rules! scripts {
 
 scripts! {
     a_lost_chunk_is_sent_again
-    an_acknowledgement_rides_or_comes_when_idle
+    an_acknowledgement_goes_with_a_message_or_alone_when_idle
     a_backlog_goes_out_in_order_and_has_a_limit
     a_full_inbox_holds_its_senders_back
-    a_given_up_message_is_never_seen
+    an_abandoned_message_is_never_received
     a_killed_task_delivers_nothing_in_part
-    a_moved_peer_is_sent_what_it_lacks
+    a_moved_peer_is_sent_the_chunks_that_it_lacks
     a_receive_selects_and_keeps_the_order_of_each_pair
     a_task_that_leaves_has_its_last_message_delivered
     a_window_holds_a_sender_back
-    doubles_and_overtaking_chunks_are_put_right
+    duplicate_and_reordered_chunks_are_put_in_order
     frames_of_another_generation_are_dropped
     nothing_is_sent_to_a_task_that_ended
-    notify_comes_after_the_last_message
+    a_notification_comes_after_the_last_message
 }

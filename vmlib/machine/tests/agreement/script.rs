@@ -137,7 +137,7 @@ scripts! {
     a_stalled_host_is_ended_before_it_is_declared_dead
     the_leader_leaves
     the_only_voter_leaves
-    a_name_is_taken
+    a_name_is_free_only_after_the_death_of_its_holder
     a_late_follower_gets_a_snapshot
-    what_is_proposed_twice_is_applied_once
+    an_entry_proposed_twice_is_applied_once
 }
