@@ -17,7 +17,7 @@ use std::time::Duration;
 message! { CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed KeptSaved CutPrepare CutPrepared }
 
 /// The content of a manifest: a committed, consistent set of images of one application, with the
-/// agreed facts about it. It has everything that a restart needs.
+/// agreed facts about it. A restart needs nothing else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// The agreed facts at the cut.
@@ -321,7 +321,7 @@ pub struct CheckpointReport {
     pub bytes: u64,
     /// Length of their files in the store: less for increments and compressed files. Bytes.
     pub stored: u64,
-    /// Longest freeze time of a task. Microseconds, as what follows.
+    /// Longest freeze time of a task. Microseconds, like the next field.
     pub freeze_us: u64,
     /// From the request to the commit.
     pub total_us: u64,

@@ -1,4 +1,4 @@
-//! What a console and its daemon say to each other, on the daemon's UNIX socket.
+//! Frames between a console and its daemon, on the daemon's UNIX socket.
 //!
 //! A console's first frame is a [`Request`], numbered in the header like a task's; any number may
 //! follow on the same connection. After [`Request::Run`] was answered with [`Answer::Started`] the
@@ -73,8 +73,8 @@ pub enum Request {
     Suspended,
     /// Set the checkpoint policy of the application of that task.
     Policy(Tid, Policy),
-    /// Restart the application of that master from a checkpoint in the daemon's store: that of this
-    /// generation and epoch, or the last one. The reply is `Restarted`, when all its tasks run.
+    /// Restart the application of that master from a checkpoint in the daemon's store: the one in
+    /// `from`, or the last whole one. The reply is `Restarted`, when all its tasks run.
     Restart {
         /// The application, its master's tid.
         app: Tid,
@@ -90,7 +90,7 @@ pub enum Request {
     /// its own store; with `true`, the hosts read and verify all of it.
     Stock(Tid, bool),
     /// Remove all checkpoints of an application from the stores of all other hosts, if each host
-    /// has its own. The reply comes when these hosts have been told.
+    /// has its own. The reply comes when these hosts have received the order.
     ForgetStored(Tid),
     /// Drain the host of that name. The reply is `Drained`, when each task has left or was refused.
     Drain(String, DrainWay),

@@ -231,10 +231,10 @@ pub const NAME_MAX: usize = 255;
 pub const PATH_MAX: usize = 4_096;
 /// Watches of one task.
 pub const WATCHES_MAX: usize = 65_536;
-/// Tasks about whose end one task is told because it waits for their messages.
+/// Tasks of whose ends one task is informed because it waits for their messages.
 pub const AWAITED_MAX: usize = 1_024;
-/// Time that a receive from one task waits before its library requests to be told of that task's
-/// end. A program whose messages come sooner never requests it.
+/// Time that a receive from one task waits before its library requests the notification of that
+/// task's end. A program whose messages come sooner causes no request.
 pub const AWAIT_ASK: Duration = Duration::from_millis(500);
 /// Consoles of one daemon at one time.
 pub const CONSOLES_MAX: usize = 256;
@@ -273,7 +273,7 @@ pub const LEAVE_TIME: Duration = Duration::from_secs(10);
 /// once, only that long after the last one that counted: batch systems and terminals send several
 /// at one time.
 pub const STOP_AGAIN: Duration = Duration::from_secs(1);
-/// Least time for which a halted daemon tells the others that the machine was halted.
+/// Least time for which a halted daemon informs the others that the machine was halted.
 pub const HALT_LINGER: Duration = Duration::from_millis(500);
 /// Time for which a halted daemon waits for its tasks to end and for the other daemons to know;
 /// then it ends.

@@ -233,8 +233,8 @@ pub struct OutputLines {
     pub dropped: u64,
 }
 
-/// From the host of a console to that of its master: whether the console does not read, so that the
-/// master's output is not read either.
+/// From the host of a console to the host of its master: whether the console does not read, so that
+/// the master's output is not read either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunHold {
     /// The master of the run.
@@ -304,7 +304,7 @@ pub struct DrainAsk {
     pub way: DrainWay,
 }
 
-/// What a drain does beside moving tasks.
+/// Steps of a drain beside moving the tasks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainWay {
     /// Save each application with a task on the host first; if one cannot be saved, nothing is
@@ -445,7 +445,7 @@ macro_rules! orders {
                 })* }
             }
 
-            /// Reads what [`Order::to_payload`] made.
+            /// Decodes what [`Order::to_payload`] encoded.
             ///
             /// # Errors
             /// [`CodecError`] when the payload is no order.

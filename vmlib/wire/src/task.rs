@@ -118,7 +118,7 @@ pub struct Spawned {
 /// [`crate::Header::KEEP`]. The reply is [`Done`], when the log has the exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// Status that watchers are told.
+    /// Status for the watchers.
     pub status: i32,
     /// The last chunk number sent to each peer, for notify in order.
     pub last: Vec<(Tid, u64)>,
@@ -143,9 +143,9 @@ pub struct Watch {
     pub on: bool,
 }
 
-/// A receive waits for messages of one task, and its library is to be told when that task has
-/// ended. Not a request: it has no number, and its only reply is [`Ended`]. A library repeats it
-/// when it may have been lost.
+/// A receive waits for messages of one task, and its library requests the notification of that
+/// task's end. Not a request: it has no number, and its only reply is [`Ended`]. A library repeats
+/// it when it may have been lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Await {
     /// The task whose messages are awaited.
@@ -165,7 +165,7 @@ pub struct Ended {
     pub last: Option<u64>,
     /// The host that keeps the messages that the watcher has not taken yet.
     pub keeper: HostId,
-    /// `true`: after [`Watch`]; `false`: after [`Await`] alone, and the program is not told.
+    /// `true`: after [`Watch`]; `false`: after [`Await`] alone, and the program is not notified.
     pub watched: bool,
 }
 

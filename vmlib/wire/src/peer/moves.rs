@@ -91,7 +91,7 @@ pub struct MoveReport {
     pub interrupt_us: u64,
     /// Until the image was written.
     pub save_us: u64,
-    /// Until the last of it was handed to the network.
+    /// Until the last byte of the image was handed to the network.
     pub transfer_us: u64,
     /// Until the target had the image whole and verified, and the process was ready, frozen.
     pub restore_us: u64,
@@ -99,9 +99,8 @@ pub struct MoveReport {
     pub drain_us: u64,
     /// Until the log had decided the owner.
     pub commit_us: u64,
-    /// Chunks for the task that came during the freeze and found no room at the source's daemon:
-    /// their senders were asked to send them again. All others waited at the source and followed
-    /// the task.
+    /// Chunks for the task that came during the freeze and found no room at the source's daemon.
+    /// Their senders send them again. All other chunks waited at the source and followed the task.
     pub sent_again: u64,
 }
 
@@ -311,7 +310,7 @@ impl std::fmt::Display for MovePhase {
 pub enum MoveState {
     /// The move is in that phase.
     In(MovePhase),
-    /// The move has ended, and the requester was told.
+    /// The move has ended, and the requester has the result.
     Ended(Result<MoveReport, Failed>),
 }
 
