@@ -175,8 +175,8 @@ impl Mirror {
         Err(BucketError::Damaged { at, flaw })
     }
 
-    /// The committed checkpoints of the folder whose parts have their lengths, each with the time at
-    /// which it was taken. Milliseconds since 1970.
+    /// The committed checkpoints of the folder whose parts have their lengths, each with the time
+    /// at which it was taken. Milliseconds since 1970.
     pub(crate) fn here(&self) -> Result<Vec<(Tid, CheckpointId, u64)>, StoreError> {
         let entries = self.store.list()?.into_iter();
         let committed = entries.filter_map(|entry| match entry.state {

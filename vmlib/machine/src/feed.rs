@@ -1,10 +1,10 @@
 //! The feed: committed entries for followers.
 //!
 //! Committed entries are final, so followers need no raft. A follower requests from a voter the
-//! entries after an index ([`FeedAsk`](vm_wire::peer::FeedAsk)), and then receives entries as they are committed. Frames
-//! may be lost. A follower that sees a gap, or receives nothing for a while, repeats the request.
-//! Each request tells the voter the follower's position. A follower whose position was compacted
-//! away receives the agreed state itself.
+//! entries after an index ([`FeedAsk`](vm_wire::peer::FeedAsk)), and then receives entries as they
+//! are committed. Frames may be lost. A follower that sees a gap, or receives nothing for a while,
+//! repeats the request. Each request tells the voter the follower's position. A follower whose
+//! position was compacted away receives the agreed state itself.
 
 use crate::{Time, storage::Log};
 use std::{collections::BTreeMap, time::Duration};
