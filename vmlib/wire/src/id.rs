@@ -213,6 +213,33 @@ impl fmt::Debug for Tid {
 #[error("'{0}' is not a task id: write it as t3.17 (host 3, task 17)")]
 pub struct TidError(pub String);
 
+/// A request by the daemon that makes it and by that daemon's number for it, which it uses once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestKey {
+    /// The host of the requesting daemon, which is told the result.
+    pub host: HostId,
+    /// Its number for the request.
+    pub number: u64,
+}
+
+impl RequestKey {
+    /// The lowest key, for ranges.
+    pub const MIN: RequestKey = RequestKey {
+        host: HostId(0),
+        number: 0,
+    };
+    /// The highest key, for ranges.
+    pub const MAX: RequestKey = RequestKey {
+        host: HostId(u16::MAX),
+        number: u64::MAX,
+    };
+
+    /// The request of that daemon with that number.
+    pub fn new(host: HostId, number: u64) -> Self {
+        RequestKey { host, number }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -42,4 +42,4 @@ mod watched;
 
 pub use codec::{Body, CodecError, Message, decode, encode};
 pub use frame::{Frame, FrameError, FrameReader, HEADER_LEN, Header, Op};
-pub use id::{CheckpointId, HostId, MachineId, Tid};
+pub use id::{CheckpointId, HostId, MachineId, RequestKey, Tid};

@@ -28,9 +28,9 @@ use crate::{
 };
 pub use kept::{KeepOrder, Kept};
 pub use moves::{
-    Belongings, DrainReport, MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveKey, MoveLoaded,
-    MoveOffer, MoveOrder, MovePhase, MoveProgress, MoveReady, MoveRelease, MoveReport,
-    MoveReported, MoveSent, MoveState, MoveWay, Sent,
+    Belongings, DrainReport, MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer,
+    MoveOrder, MovePhase, MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent,
+    MoveState, MoveWay, Sent,
 };
 use serde::{Deserialize, Serialize};
 

@@ -21,9 +21,8 @@ use crate::sim::{
 use std::collections::VecDeque;
 use vm_coordinator::Coordinator;
 use vm_machine::{Agreed, Input};
-use vm_wire::peer::MoveKey;
 use vm_wire::{
-    Body, Frame, HostId, Message, Op, Tid,
+    Body, Frame, HostId, Message, Op, RequestKey, Tid,
     coordinator::{Mail, Serve},
     peer::{MoveOrder, MovePhase, MoveState, Order},
     task::FailKind,
@@ -189,7 +188,7 @@ impl World {
             Op::Mail => {
                 let mail = Mail::read(frame).map_err(|error| error.to_string())?;
                 let order = Order::from_payload(&mail.order).map_err(|error| error.to_string())?;
-                let known = |key: MoveKey| {
+                let known = |key: RequestKey| {
                     let mut moves = self.coordinators[index].machine.moves();
                     moves.any(|(of, _, _)| of == key)
                 };
@@ -212,7 +211,7 @@ impl World {
                             )),
                         }
                     }
-                    Order::MoveAsk(ask) => Ok(known((mail.host, ask.request))),
+                    Order::MoveAsk(ask) => Ok(known(RequestKey::new(mail.host, ask.request))),
                     _ => Ok(false),
                 }
             }
@@ -234,7 +233,7 @@ impl World {
         let mail = Mail::read(frame).map_err(|error| error.to_string())?;
         match Order::from_payload(&mail.order).map_err(|error| error.to_string())? {
             Order::MoveProgress(progress) => {
-                let key = (mail.host, progress.request);
+                let key = RequestKey::new(mail.host, progress.request);
                 self.check_phase(index, key, progress.tid, progress.phase, asks_again)?;
                 Ok(None)
             }
@@ -250,7 +249,7 @@ impl World {
     fn check_phase(
         &mut self,
         index: usize,
-        key: MoveKey,
+        key: RequestKey,
         tid: Tid,
         phase: MovePhase,
         asks_again: bool,
@@ -293,7 +292,7 @@ impl World {
 
     /// An order as the former coordinator would have given it, for a move that was never requested.
     fn forge(&mut self, index: usize, order: &MoveOrder, owner: HostId) -> Option<Frame> {
-        let key = (order.asker, order.request);
+        let key = RequestKey::new(order.asker, order.request);
         // A coordinator that orders a move after another coordinator may find it in any phase.
         self.ordered_by.entry(key).or_default().insert(index);
         // An owner whose log is behind may still accept an order of the former term.

@@ -31,8 +31,7 @@ use shelf::{Shelf, Shelving};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{CutKey, Store};
 use vm_machine::{ConnId, Input, Outbox};
-use vm_wire::peer::MoveKey;
-use vm_wire::{Frame, HostId, MachineId, Tid, peer::MovePhase};
+use vm_wire::{Frame, HostId, MachineId, RequestKey, Tid, peer::MovePhase};
 use wish::{DrainWish, Wish};
 
 /// Options of a run.
@@ -165,9 +164,9 @@ pub struct World {
     /// The processes of coordinators.
     pub(super) coordinators: Vec<coordinator::Process>,
     /// For each move the last phase that a coordinator reported, and the coordinator.
-    pub(super) phases_met: BTreeMap<MoveKey, (MovePhase, usize)>,
+    pub(super) phases_met: BTreeMap<RequestKey, (MovePhase, usize)>,
     /// The coordinators that ordered each move.
-    pub(super) ordered_by: BTreeMap<MoveKey, BTreeSet<usize>>,
+    pub(super) ordered_by: BTreeMap<RequestKey, BTreeSet<usize>>,
     /// Drains that consoles requested.
     pub(super) drains: BTreeMap<ConnId, DrainWish>,
     /// Checkpoints in the store that all hosts share.

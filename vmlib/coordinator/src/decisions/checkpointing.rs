@@ -35,21 +35,21 @@ use std::{
 };
 use vm_endpoint::Time;
 use vm_wire::{
-    HostId, Tid,
+    HostId, RequestKey, Tid,
     checkpoint::{
         AgreedPart, Checkpoint, CheckpointAsk, CheckpointEnd, CheckpointReport, CommitAsk,
         Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutMade, KeptChunks, SavedPart,
         Stop,
     },
     limits,
-    peer::{MoveKey, Order},
+    peer::Order,
     task::{FailKind, Failed},
 };
 
 /// A checkpoint that is being made.
 #[derive(Debug)]
 pub struct Checkpointing {
-    key: MoveKey,
+    key: RequestKey,
     app: Tid,
     stop: Option<Stop>,
     begun: Time,
@@ -196,7 +196,7 @@ impl Checkpointing {
     /// Begins one.
     pub fn new(now: Time, asker: HostId, ask: &CheckpointAsk) -> Self {
         Checkpointing {
-            key: (asker, ask.request),
+            key: RequestKey::new(asker, ask.request),
             app: ask.app,
             stop: ask.stop,
             begun: now,
@@ -208,7 +208,7 @@ impl Checkpointing {
     }
 
     /// Whose wish it is.
-    pub fn key(&self) -> MoveKey {
+    pub fn key(&self) -> RequestKey {
         self.key
     }
 
@@ -245,7 +245,7 @@ impl Checkpointing {
                 saved: result.is_ok(),
                 cost_us: micros(*cost),
                 ends: match self.stop.is_some() && result.is_ok() {
-                    true => vec![(self.key.0, self.end(result.clone()))],
+                    true => vec![(self.key.host, self.end(result.clone()))],
                     false => Vec::new(),
                 },
             }),
@@ -273,7 +273,7 @@ impl Checkpointing {
     /// Its own daemon says why the log would not make the cut.
     pub fn on_cut_refused(&mut self, refused: CheckpointEnd, out: &mut VecDeque<Step>) {
         if matches!(self.stage, Stage::Cutting) {
-            out.push_back(Step::End(self.key.0, self.end(refused.result)));
+            out.push_back(Step::End(self.key.host, self.end(refused.result)));
         }
     }
 
@@ -391,7 +391,7 @@ impl Checkpointing {
             self.tries += 1;
             return;
         }
-        out.push_back(Step::End(self.key.0, self.end(result)));
+        out.push_back(Step::End(self.key.host, self.end(result)));
     }
 
     /// Somebody else has come to wait for the end of this one: if it is about to end, that is said again.
@@ -434,7 +434,7 @@ impl Checkpointing {
 
     fn end(&self, result: Result<CheckpointReport, Failed>) -> CheckpointEnd {
         CheckpointEnd {
-            request: self.key.1,
+            request: self.key.number,
             app: self.app,
             result,
         }

@@ -40,13 +40,13 @@ use super::checkpointing::{Checkpointing, Step};
 use std::collections::{BTreeMap, VecDeque};
 use vm_endpoint::Time;
 use vm_wire::{
-    Body, CodecError, Frame, HostId, Message, Op, Tid,
+    Body, CodecError, Frame, HostId, Message, Op, RequestKey, Tid,
     checkpoint::{CheckpointAsk, CheckpointEnd},
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
     peer::{
-        MoveAsk, MoveCancel, MoveEnd, MoveKey, MoveOrder, MovePhase, MoveProgress, MoveReported,
-        MoveState, MoveWay, Order,
+        MoveAsk, MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveProgress, MoveReported, MoveState,
+        MoveWay, Order,
     },
     task::{FailKind, Failed},
 };
@@ -74,7 +74,7 @@ struct Move {
 pub struct Coordinator {
     /// What it serves, once the log has it.
     serves: Option<Serve>,
-    moves: BTreeMap<MoveKey, Move>,
+    moves: BTreeMap<RequestKey, Move>,
     /// One at a time.
     checkpoint: Option<Checkpointing>,
     /// Wishes for others, in their order.
@@ -88,7 +88,7 @@ impl Coordinator {
     }
 
     /// The moves under way, with the tasks and how far they are as far as it knows.
-    pub fn moves(&self) -> impl Iterator<Item = (MoveKey, Tid, Option<MovePhase>)> {
+    pub fn moves(&self) -> impl Iterator<Item = (RequestKey, Tid, Option<MovePhase>)> {
         self.moves
             .iter()
             .map(|(key, moving)| (*key, moving.tid, moving.phase))
@@ -155,7 +155,7 @@ impl Coordinator {
     }
 
     fn on_ask(&mut self, now: Time, asker: HostId, ask: &MoveAsk, out: &mut VecDeque<Frame>) {
-        let key = (asker, ask.request);
+        let key = RequestKey::new(asker, ask.request);
         if let Some(moving) = self.moves.get(&key) {
             let (tid, phase) = (moving.tid, moving.phase);
             if let Some(phase) = phase {
@@ -200,8 +200,9 @@ impl Coordinator {
         ask: &CheckpointAsk,
         out: &mut VecDeque<Frame>,
     ) {
-        let key = (asker, ask.request);
-        let is_it = |(asker, ask): &(HostId, CheckpointAsk)| (*asker, ask.request) == key;
+        let key = RequestKey::new(asker, ask.request);
+        let is_it =
+            |(asker, ask): &(HostId, CheckpointAsk)| RequestKey::new(*asker, ask.request) == key;
         match &mut self.checkpoint {
             Some(making) if making.key() == key || self.waiting.iter().any(is_it) => {}
             Some(_) if self.waiting.len() >= limits::CHECKPOINTS_WAITING_MAX => {
@@ -299,12 +300,16 @@ impl Coordinator {
     }
 
     /// Orders the move from the owner, or asks how far it is, or calls it off.
-    fn ask_owner(&mut self, now: Time, key: MoveKey, out: &mut VecDeque<Frame>) {
+    fn ask_owner(&mut self, now: Time, key: RequestKey, out: &mut VecDeque<Frame>) {
         let (Some(serves), Some(moving)) = (self.serves, self.moves.get_mut(&key)) else {
             return;
         };
         moving.again = now + limits::REQUEST_RETRY;
-        let (term, tid, (asker, request)) = (serves.term, moving.tid, key);
+        let (term, tid) = (serves.term, moving.tid);
+        let RequestKey {
+            host: asker,
+            number: request,
+        } = key;
         let order = match &moving.called_off {
             Some(why) => Order::MoveCancel(MoveCancel {
                 term,
@@ -333,7 +338,7 @@ impl Coordinator {
         reported: &MoveReported,
         out: &mut VecDeque<Frame>,
     ) {
-        let key = (reported.asker, reported.request);
+        let key = RequestKey::new(reported.asker, reported.request);
         let Some(moving) = self.moves.get_mut(&key) else {
             return;
         };
@@ -365,7 +370,7 @@ impl Coordinator {
     /// Time passed.
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         let due = |moving: &Move| moving.again <= now || moving.due.is_some_and(|due| due <= now);
-        let keys: Vec<MoveKey> = self
+        let keys: Vec<RequestKey> = self
             .moves
             .iter()
             .filter(|(_, moving)| due(moving))
@@ -413,14 +418,13 @@ impl Move {
     }
 }
 
-fn tell_progress(key: MoveKey, tid: Tid, phase: MovePhase, out: &mut VecDeque<Frame>) {
-    let (asker, request) = key;
+fn tell_progress(key: RequestKey, tid: Tid, phase: MovePhase, out: &mut VecDeque<Frame>) {
     let progress = MoveProgress {
-        request,
+        request: key.number,
         tid,
         phase,
     };
-    send(asker, &Order::MoveProgress(progress), out);
+    send(key.host, &Order::MoveProgress(progress), out);
 }
 
 fn send(host: HostId, order: &Order, out: &mut VecDeque<Frame>) {

@@ -2,7 +2,7 @@
 
 use super::lives::{Reviving, Unsuspended};
 use vm_wire::{
-    HostId, Tid,
+    HostId, RequestKey, Tid,
     agreed::{Change, ExitStatus, SpawnRecord},
     checkpoint::AgreedPart,
 };
@@ -130,7 +130,7 @@ pub enum Applied {
         /// The generation that it would have had.
         generation: u32,
         /// Who had asked for it.
-        asker: (HostId, u64),
+        asker: RequestKey,
         /// For people.
         why: String,
     },

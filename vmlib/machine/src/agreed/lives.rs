@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
-use vm_wire::{CheckpointId, HostId, Tid, checkpoint::Suspend};
+use vm_wire::{CheckpointId, HostId, RequestKey, Tid, checkpoint::Suspend};
 
 /// Because of what an application goes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ pub struct Recovering {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reviving {
     /// Whose daemon was asked for it, and under which number.
-    pub asker: (HostId, u64),
+    pub asker: RequestKey,
     /// From which checkpoint: its generation and epoch.
     pub from: CheckpointId,
     /// Files that its tasks write are used as they are.

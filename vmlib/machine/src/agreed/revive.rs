@@ -12,7 +12,7 @@ use super::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
-    HostId, Tid,
+    HostId, RequestKey, Tid,
     agreed::{ExitStatus, Revival},
     limits,
 };
@@ -89,7 +89,7 @@ impl Agreed {
         let sources = revival.tasks.iter().map(|task| (task.tid, task.source));
         let sources = sources.filter(|(_, source)| *source != HostId::NONE);
         let reviving = Reviving {
-            asker: revival.asker,
+            asker: RequestKey::new(revival.asker.0, revival.asker.1),
             from: revival.from,
             keep_files: revival.keep_files,
             age_ms: revival.age_ms,

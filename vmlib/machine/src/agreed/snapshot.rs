@@ -14,7 +14,7 @@ use std::{
     sync::Arc,
 };
 use vm_wire::{
-    CheckpointId, CodecError, HostId, MachineId, Tid,
+    CheckpointId, CodecError, HostId, MachineId, RequestKey, Tid,
     agreed::{ExitStatus, HostFacts, SpawnRecord},
     checkpoint::Suspend,
     decode, encode, limits,
@@ -201,7 +201,7 @@ impl Agreed {
                 .iter()
                 .map(|(app, it)| RevivingState {
                     app: *app,
-                    asker: it.asker,
+                    asker: (it.asker.host, it.asker.number),
                     from: it.from,
                     keep_files: it.keep_files,
                     age_ms: it.age_ms,
@@ -394,7 +394,7 @@ impl Agreed {
                 return Err(SnapshotError::Inconsistent("an application's revival"));
             }
             let reviving = Reviving {
-                asker: it.asker,
+                asker: RequestKey::new(it.asker.0, it.asker.1),
                 from: it.from,
                 keep_files: it.keep_files,
                 age_ms: it.age_ms,

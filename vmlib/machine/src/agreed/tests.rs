@@ -3,7 +3,7 @@ mod suspend;
 use super::*;
 use std::collections::BTreeMap;
 use vm_wire::{
-    CheckpointId, HostId, MachineId, Tid,
+    CheckpointId, HostId, MachineId, RequestKey, Tid,
     agreed::{Change, Entry, ExitStatus, HostFacts, Revival, RevivedTask, SpawnRecord},
     checkpoint::{Policy, SavedGroup},
     limits,
@@ -587,7 +587,10 @@ fn if_one_of_them_ends_before_all_stand_all_end() {
                 it,
                 Applied::Abandoned {
                     generation: 5,
-                    asker: (HostId(2), 7),
+                    asker: RequestKey {
+                        host: HostId(2),
+                        number: 7,
+                    },
                     ..
                 }
             )

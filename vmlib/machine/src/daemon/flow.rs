@@ -8,7 +8,7 @@ use super::{
 };
 use crate::Reviving;
 use vm_wire::{
-    CheckpointId, Frame, HostId, Tid,
+    CheckpointId, Frame, RequestKey, Tid,
     agreed::ExitStatus,
     checkpoint::{KeptChunks, Stop},
     task::Failed,
@@ -72,13 +72,7 @@ impl Daemon {
     }
 
     /// A restart failed before its tasks went on.
-    pub(super) fn on_abandoned(
-        &mut self,
-        app: Tid,
-        generation: u32,
-        asker: (HostId, u64),
-        why: &str,
-    ) {
+    pub(super) fn on_abandoned(&mut self, app: Tid, generation: u32, asker: RequestKey, why: &str) {
         let (here, _) = self
             .restarts
             .forget_restoring(&mut self.cx, app, generation);

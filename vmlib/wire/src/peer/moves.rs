@@ -30,9 +30,6 @@ pub struct MoveAsk {
     pub way: MoveWay,
 }
 
-/// A move, by its requester: the host of the requester, and its number of the request.
-pub type MoveKey = (HostId, u64);
-
 /// Options of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveWay {

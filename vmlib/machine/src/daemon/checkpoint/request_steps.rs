@@ -6,7 +6,7 @@ use crate::{
     daemon::{Daemon, requester::MoveAsker},
 };
 use vm_wire::{
-    CheckpointId, HostId, Tid,
+    CheckpointId, HostId, RequestKey, Tid,
     checkpoint::{CheckpointAsk, CheckpointEnd, Policy, Stop},
     console::Answer,
     peer::Order,
@@ -59,7 +59,8 @@ impl Daemon {
     /// Forwards a request for a checkpoint to the coordinator here, which is started if it does not
     /// run.
     pub(in crate::daemon) fn request_checkpoint(&mut self, asker: HostId, ask: CheckpointAsk) {
-        let (of, key) = ((ask.app, ask.generation), (asker, ask.request));
+        let key = RequestKey::new(asker, ask.request);
+        let of = (ask.app, ask.generation);
         self.ask_or_wait(of, key, Order::CheckpointAsk(ask));
     }
 

@@ -3,7 +3,7 @@
 use crate::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
-    HostId, Tid, limits,
+    HostId, RequestKey, Tid, limits,
     peer::{DrainReport, DrainWay, MoveReport},
     task::{FailKind, Failed},
 };
@@ -12,7 +12,7 @@ use vm_wire::{
 #[derive(Debug)]
 pub(in crate::daemon) struct Drain {
     /// Daemons that wait for the end, each with its number for it.
-    pub(super) askers: BTreeSet<(HostId, u64)>,
+    pub(super) askers: BTreeSet<RequestKey>,
     /// What it does beside.
     pub(super) way: DrainWay,
     /// Applications are being saved first: those whose turn has not come, those that just are, how

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::collections::BTreeSet;
 use vm_wire::{
-    HostId, Tid,
+    HostId, RequestKey, Tid,
     agreed::Change,
     console::Answer,
     limits,
@@ -68,7 +68,7 @@ impl Daemon {
             let result = Err(Failed::new(FailKind::Refused, text));
             return self.send_drain_end(from, DrainEnd { request, result });
         }
-        drain.askers.insert((from, request));
+        drain.askers.insert(RequestKey::new(from, request));
         if drain.active && way.suspend {
             // Those that had to stay are looked at once more.
             drain
@@ -516,7 +516,11 @@ impl Daemon {
         let Some(drain) = &mut self.drain else {
             return;
         };
-        for (host, request) in std::mem::take(&mut drain.askers) {
+        for RequestKey {
+            host,
+            number: request,
+        } in std::mem::take(&mut drain.askers)
+        {
             let result = result.clone();
             self.send_drain_end(host, DrainEnd { request, result });
         }

@@ -24,11 +24,11 @@ use crate::{
 };
 use std::collections::BTreeSet;
 use vm_wire::{
-    Body, Frame, HostId, Message, Op, Tid,
+    Body, Frame, HostId, Message, Op, RequestKey, Tid,
     agreed::Change,
     coordinator::{CoordinatorReady, Heard, Mail, Serve},
     limits,
-    peer::{MoveAsk, MoveCancel, MoveKey, MoveOrder, MoveReported, MoveState, Order},
+    peer::{MoveAsk, MoveCancel, MoveOrder, MoveReported, MoveState, Order},
     task::{FailKind, Failed},
 };
 
@@ -170,15 +170,14 @@ impl Daemon {
         }
         let host = self.cx.me;
         self.tell_coordinator(app, Serve { app, term, host }.frame());
-        let all = (app, (HostId(0), 0))..=(app, (HostId(u16::MAX), u64::MAX));
+        let all = (app, RequestKey::MIN)..=(app, RequestKey::MAX);
         let waiting = self.migration.coordinators.waiting.range(all);
         for key in waiting.map(|(key, _)| *key).collect::<Vec<_>>() {
             if let Some((since, life, ask)) = self.migration.coordinators.waiting.remove(&key)
                 && self.cx.now < since + limits::COORDINATOR_WAIT
                 && life == self.cx.agreement.state().epochs(app).generation
             {
-                let (_, (asker, _)) = key;
-                self.mail_to_coordinator(app, asker, &ask);
+                self.mail_to_coordinator(app, key.1.host, &ask);
             }
         }
         self.end_cut_of_others(app, term);
@@ -472,26 +471,26 @@ impl Daemon {
     pub(in crate::daemon) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk) {
         let state = self.cx.agreement.state();
         let app = state.task(ask.tid).map(|task| task.app);
+        let key = RequestKey::new(asker, ask.request);
         let is_over = |app: &Tid| ask.generation < state.epochs(*app).generation;
         let Some(app) = app.filter(|app| !is_over(app)) else {
             let result = Err(self.cx.no_such_task(ask.tid));
-            return self.send_move_end((asker, ask.request), ask.tid, result);
+            return self.send_move_end(key, ask.tid, result);
         };
-        let (key, of) = ((asker, ask.request), (app, ask.generation));
-        self.ask_or_wait(of, key, Order::MoveAsk(ask.clone()));
+        self.ask_or_wait((app, ask.generation), key, Order::MoveAsk(ask.clone()));
     }
 
     /// Hands a wish of a life of an application to its coordinator here, which may not serve yet.
     pub(in crate::daemon) fn ask_or_wait(
         &mut self,
         (app, life): (Tid, u32),
-        key: MoveKey,
+        key: RequestKey,
         ask: Order,
     ) {
         // The log here may be behind the asker's.
         let is_known = life == self.cx.agreement.state().epochs(app).generation;
         if is_known && self.serving_coordinator(app).is_some() {
-            return self.mail_to_coordinator(app, key.0, &ask);
+            return self.mail_to_coordinator(app, key.host, &ask);
         }
         let now = self.cx.now;
         let waiting = &mut self.migration.coordinators.waiting;

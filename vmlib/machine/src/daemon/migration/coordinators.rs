@@ -2,10 +2,7 @@
 
 use crate::Time;
 use std::collections::{BTreeMap, BTreeSet};
-use vm_wire::{
-    Tid,
-    peer::{MoveKey, Order},
-};
+use vm_wire::{RequestKey, Tid, peer::Order};
 
 /// The process of an application's coordinator on this host.
 #[derive(Debug)]
@@ -48,5 +45,5 @@ pub(in crate::daemon) struct Coordinators {
     pub(super) proposed: BTreeSet<Tid>,
     /// Wishes that wait until a coordinator here serves, with their applications, since when, and in
     /// which life of the application.
-    pub(super) waiting: BTreeMap<(Tid, MoveKey), (Time, u32, Order)>,
+    pub(super) waiting: BTreeMap<(Tid, RequestKey), (Time, u32, Order)>,
 }

@@ -13,11 +13,8 @@ use crate::{
     daemon::{Daemon, objection::CUT},
 };
 use vm_wire::{
-    HostId, Tid, limits,
-    peer::{
-        MoveCancel, MoveEnd, MoveKey, MoveOrder, MovePhase, MoveReport, MoveReported, MoveState,
-        Order,
-    },
+    HostId, RequestKey, Tid, limits,
+    peer::{MoveCancel, MoveEnd, MoveOrder, MovePhase, MoveReport, MoveReported, MoveState, Order},
     task::{FailKind, Failed},
 };
 
@@ -45,7 +42,7 @@ impl Daemon {
 
     /// Whether an order may be carried out now. One that is ahead of the log is put aside, be it
     /// about its coordinator or about the task: a task may be here before this host knows that.
-    fn admit(&mut self, host: HostId, term: u32, tid: Tid, key: MoveKey, order: Order) -> bool {
+    fn admit(&mut self, host: HostId, term: u32, tid: Tid, key: RequestKey, order: Order) -> bool {
         let incarnation = match &order {
             Order::MoveOrder(order) => order.incarnation,
             _ => 0,
@@ -69,7 +66,7 @@ impl Daemon {
     pub(in crate::daemon) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool) {
         let state = self.cx.agreement.state();
         let early = self.migration.orders.early.iter();
-        let early: Vec<MoveKey> = early
+        let early: Vec<RequestKey> = early
             .filter(|(_, (_, order))| match order {
                 Order::MoveOrder(order) => of(state, order.tid),
                 Order::MoveCancel(cancel) => of(state, cancel.tid),
@@ -97,7 +94,7 @@ impl Daemon {
             way,
             ..
         } = order;
-        let key = (asker, request);
+        let key = RequestKey::new(asker, request);
         let again = Order::MoveOrder(order.clone());
         if !self.admit(host, term, tid, key, again)
             || self.report(key, tid)
@@ -114,7 +111,7 @@ impl Daemon {
     /// Whether a move waits for the end of a checkpoint: its coordinator knows that it has ended, and
     /// the log here does not, or will end one that a former coordinator made. It says the order again
     /// and again, and what takes long is refused then.
-    fn awaits_cut(&mut self, key: MoveKey, host: HostId, order: MoveOrder) -> bool {
+    fn awaits_cut(&mut self, key: RequestKey, host: HostId, order: MoveOrder) -> bool {
         let task = self.tasks.get(&order.tid);
         let is_cut = task.is_some_and(|task| self.checkpoints.cuts.has(task.app));
         let objections = self.objections(order.tid);
@@ -134,7 +131,7 @@ impl Daemon {
     /// A checkpoint has ended: the moves that waited for that are begun.
     pub(in crate::daemon) fn review_held(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
-        let of_app = |_: &MoveKey, (_, _, order): &mut (Time, HostId, MoveOrder)| {
+        let of_app = |_: &RequestKey, (_, _, order): &mut (Time, HostId, MoveOrder)| {
             state.task(order.tid).is_none_or(|task| task.app == app)
         };
         let held: Vec<_> = self.migration.orders.held.extract_if(.., of_app).collect();
@@ -146,7 +143,7 @@ impl Daemon {
     /// A coordinator calls a move off.
     pub(in crate::daemon) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel) {
         let (term, tid) = (cancel.term, cancel.tid);
-        let key = (cancel.asker, cancel.request);
+        let key = RequestKey::new(cancel.asker, cancel.request);
         let why = cancel.why.clone();
         if !self.admit(host, term, tid, key, Order::MoveCancel(cancel)) {
             return;
@@ -166,7 +163,7 @@ impl Daemon {
     }
 
     /// Reports how a move stands, if it is known here; whether it is.
-    fn report(&mut self, key: MoveKey, tid: Tid) -> bool {
+    fn report(&mut self, key: RequestKey, tid: Tid) -> bool {
         let moving = self
             .migration
             .leaving
@@ -195,7 +192,7 @@ impl Daemon {
     /// A move from this host has ended: it is remembered, and the coordinator told.
     pub(in crate::daemon) fn remember_move_end(
         &mut self,
-        key: MoveKey,
+        key: RequestKey,
         tid: Tid,
         result: &Result<MoveReport, Failed>,
     ) {
@@ -213,8 +210,11 @@ impl Daemon {
         self.report_state(key, tid, MoveState::Ended(result.clone()));
     }
 
-    fn report_state(&mut self, key: MoveKey, tid: Tid, state: MoveState) {
-        let (asker, request) = key;
+    fn report_state(&mut self, key: RequestKey, tid: Tid, state: MoveState) {
+        let RequestKey {
+            host: asker,
+            number: request,
+        } = key;
         self.migration.orders.reports.push_back(MoveReported {
             asker,
             request,
@@ -245,13 +245,13 @@ impl Daemon {
     /// Tells who asked for a move how it ended.
     pub(in crate::daemon) fn send_move_end(
         &mut self,
-        asker: MoveKey,
+        asker: RequestKey,
         tid: Tid,
         result: Result<MoveReport, Failed>,
     ) {
-        let (host, request) = asker;
+        let host = asker.host;
         let end = MoveEnd {
-            request,
+            request: asker.number,
             tid,
             result,
         };

@@ -3,8 +3,8 @@
 use crate::Time;
 use std::collections::{BTreeMap, VecDeque};
 use vm_wire::{
-    HostId, Tid,
-    peer::{MoveKey, MoveOrder, MoveReport, MoveReported, Order},
+    HostId, RequestKey, Tid,
+    peer::{MoveOrder, MoveReport, MoveReported, Order},
     task::Failed,
 };
 
@@ -12,12 +12,12 @@ use vm_wire::{
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct MoveOrders {
     /// Orders of terms that the log here does not know yet, with their senders.
-    pub early: BTreeMap<MoveKey, (HostId, Order)>,
+    pub early: BTreeMap<RequestKey, (HostId, Order)>,
     /// Orders that wait for the end of a checkpoint, with their senders, and since when.
-    pub held: BTreeMap<MoveKey, (Time, HostId, MoveOrder)>,
+    pub held: BTreeMap<RequestKey, (Time, HostId, MoveOrder)>,
     /// How moves from here ended, and in which order.
-    pub(super) ended: BTreeMap<MoveKey, (Tid, Result<MoveReport, Failed>)>,
-    pub(super) ended_order: VecDeque<MoveKey>,
+    pub(super) ended: BTreeMap<RequestKey, (Tid, Result<MoveReport, Failed>)>,
+    pub(super) ended_order: VecDeque<RequestKey>,
     /// What is to be reported.
     pub(super) reports: VecDeque<MoveReported>,
 }

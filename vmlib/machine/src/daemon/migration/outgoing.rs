@@ -2,7 +2,7 @@
 
 use crate::{Time, Written};
 use vm_wire::{
-    HostId,
+    HostId, RequestKey,
     checkpoint::Part,
     peer::{MoveReport, MoveWay},
 };
@@ -22,7 +22,7 @@ pub(in crate::daemon) struct Leaving {
     pub name: Option<String>,
     pub image: Option<Part>,
     /// Whose wish it is: a daemon, and its number for it.
-    pub asker: (HostId, u64),
+    pub asker: RequestKey,
     pub stage: Stage,
     /// When each stage began, as far as they have.
     pub begun: Time,
@@ -65,7 +65,7 @@ impl Leaving {
         (to, incarnation): (HostId, u32),
         way: MoveWay,
         number: u64,
-        asker: (HostId, u64),
+        asker: RequestKey,
     ) -> Self {
         Leaving {
             to,

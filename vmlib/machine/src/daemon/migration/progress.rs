@@ -18,8 +18,12 @@ impl Daemon {
         let Some(moving) = self.migration.leaving.get(&tid) else {
             return;
         };
-        let (host, request) = moving.asker;
-        let told = MoveSent { request, tid, sent };
+        let host = moving.asker.host;
+        let told = MoveSent {
+            request: moving.asker.number,
+            tid,
+            sent,
+        };
         match host == self.cx.me {
             true => self.on_move_sent(&told),
             // If too many orders wait, the next one tells.

@@ -7,7 +7,7 @@ use crate::{
     placement,
 };
 use vm_wire::{
-    Frame, HostId, Tid,
+    Frame, HostId, RequestKey, Tid,
     agreed::Change,
     interrupt::Folders,
     limits,
@@ -22,7 +22,7 @@ impl Daemon {
     /// Has a task of this host offered to another, if nothing speaks against it.
     pub(in crate::daemon) fn begin_move(
         &mut self,
-        asker: (HostId, u64),
+        asker: RequestKey,
         tid: Tid,
         to: HostId,
         way: MoveWay,
@@ -421,7 +421,7 @@ impl Daemon {
     /// A move from here has ended: who asked for it is told, and the log of this host.
     pub(in crate::daemon) fn tell_move_end(
         &mut self,
-        asker: (HostId, u64),
+        asker: RequestKey,
         tid: Tid,
         result: Result<MoveReport, Failed>,
     ) {

@@ -27,7 +27,7 @@ use crate::{
 };
 use std::collections::BTreeSet;
 use vm_wire::{
-    HostId, Tid,
+    HostId, RequestKey, Tid,
     agreed::{Change, ExitStatus},
     checkpoint::{Part, suspended_image},
     limits,
@@ -112,7 +112,7 @@ impl Daemon {
     /// Has a task of this host stopped and written into the store, if nothing speaks against it.
     pub(in crate::daemon) fn begin_suspension(
         &mut self,
-        asker: (HostId, u64),
+        asker: RequestKey,
         tid: Tid,
         way: MoveWay,
     ) -> Result<(), Failed> {

@@ -24,7 +24,7 @@ impl Restarts {
     /// that was possible, and new.
     pub(super) fn ask_asker(&mut self, cx: &mut Context, app: Tid, generation: u32) -> bool {
         let (own, me) = (cx.has_own_stores(), cx.me);
-        let asker = cx.agreement.state().reviving(app).map(|it| it.asker.0);
+        let asker = cx.agreement.state().reviving(app).map(|it| it.asker.host);
         let revived = self.restoring.get_mut(&app);
         let Some(revived) = revived.filter(|it| own && it.generation == generation) else {
             return false;

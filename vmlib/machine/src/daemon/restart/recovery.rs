@@ -122,7 +122,7 @@ impl Restarts {
             lost_work.as_secs_f64(),
             name_of(cx, lost),
         );
-        if reviving.asker.0 == cx.me {
+        if reviving.asker.host == cx.me {
             cx.emit(Output::Note(text.clone()));
         }
         cx.effect(Effect::TellRun(app, text));

@@ -15,7 +15,7 @@ use crate::{
     placement,
 };
 use vm_wire::{
-    CheckpointId, HostId, Tid,
+    CheckpointId, HostId, RequestKey, Tid,
     agreed::{Change, Revival, RevivedTask},
     checkpoint::{Checkpoint, KeptChunks, Loaded, RestartReport},
     console::Answer,
@@ -213,7 +213,7 @@ impl Restarts {
         let state = cx.agreement.state();
         let is_lost = |(request, asked): &(&u64, &RestartRequest)| {
             let reviving = state.reviving(asked.wish.app);
-            let asker = (cx.me, **request);
+            let asker = RequestKey::new(cx.me, **request);
             asked.proposed && reviving.is_none_or(|reviving| reviving.asker != asker)
         };
         let lost = self.requests.iter().filter(is_lost);
@@ -249,7 +249,7 @@ impl Restarts {
 
     /// Replies to the requester, which becomes the console of the application if it wished so.
     fn report(&mut self, cx: &mut Context, app: Tid, generation: u32, reviving: &Reviving) {
-        let request = reviving.asker.1;
+        let request = reviving.asker.number;
         let Some(asked) = self.requests.get(&request) else {
             return;
         };
@@ -317,7 +317,7 @@ impl Restarts {
             by_itself: reviving.as_ref().is_some_and(|how| how.lost.is_some()),
         };
         self.last.insert(app, last);
-        let mine = reviving.filter(|reviving| reviving.asker.0 == cx.me);
+        let mine = reviving.filter(|reviving| reviving.asker.host == cx.me);
         if let Some(reviving) = mine {
             self.report(cx, app, generation, &reviving);
         }
@@ -325,8 +325,11 @@ impl Restarts {
     }
 
     /// A restart was abandoned.
-    pub fn on_abandoned(&mut self, cx: &mut Context, app: Tid, asker: (HostId, u64), why: &str) {
-        let (host, request) = asker;
+    pub fn on_abandoned(&mut self, cx: &mut Context, app: Tid, asker: RequestKey, why: &str) {
+        let RequestKey {
+            host,
+            number: request,
+        } = asker;
         if host != cx.me {
             return;
         }
