@@ -7,7 +7,7 @@ use crate::{
     index::Index,
     limits::INCREMENTS_MAX,
     manifest::{Base, Manifest, Part},
-    name, part,
+    name, part, part_reader,
     store::Store,
 };
 use std::collections::BTreeSet;
@@ -77,7 +77,7 @@ impl<D: Disk> Store<D> {
     fn base(&self, app: Tid, of: CheckpointId, part: &Part) -> Option<(Base, Index)> {
         let name = &part.name;
         let folder = self.folder(app, of);
-        let file = part::open_file(
+        let file = part_reader::open_file(
             self.disk(),
             &folder.join(name),
             part.file_bytes(),

@@ -15,9 +15,8 @@
 use crate::{
     error::Flaw,
     hash::Hasher,
-    increment::retry,
     limits::{BUFFER, FRAME, FRAMES_KEPT},
-    part::Room,
+    room::{Room, retry},
     sealed::Sealed,
 };
 use lz4_flex::block;

@@ -9,12 +9,14 @@ use crate::{
     disk::Disk,
     error::{Flaw, Step, StoreError},
     hash::{HASH, Hasher},
-    increment::retry,
     limits::BUFFER,
+    listing::Depth,
     manifest::{Manifest, Part},
     name,
-    part::{self, PartReader, PartWriter},
-    store::{Depth, Store},
+    part::PartWriter,
+    part_reader::{self, PartReader},
+    room::retry,
+    store::Store,
     write::CheckpointWriter,
 };
 use std::{
@@ -84,7 +86,7 @@ impl<D: Disk> Store<D> {
     ) -> Result<D::File, StoreError> {
         check_name(part)?;
         let path = self.folder(app, id).join(&part.name);
-        let file = part::open_file(self.disk(), &path, part.file_bytes(), &part.place)?;
+        let file = part_reader::open_file(self.disk(), &path, part.file_bytes(), &part.place)?;
         file.map_err(|flaw| StoreError::Part { path, flaw })
     }
 
@@ -168,8 +170,10 @@ impl<D: Disk> Store<D> {
         for task in tasks {
             let folder = self.app_folder(app);
             let looked = match depth {
-                Depth::Lengths => part::open(self.disk(), &folder, id, &task.image).map(drop),
-                Depth::Hashes => part::verify(self.disk(), &folder, id, &task.image),
+                Depth::Lengths => {
+                    part_reader::open(self.disk(), &folder, id, &task.image).map(drop)
+                }
+                Depth::Hashes => part_reader::verify(self.disk(), &folder, id, &task.image),
             };
             match looked {
                 Ok(()) => stocked.here.push(task.tid),
@@ -222,7 +226,7 @@ impl<D: Disk> CheckpointWriter<D> {
         let folder = store.folder(app, CheckpointId::new(of.generation, of.epoch));
         let base = folder.join(&part.name);
         let path = store.folder(app, id).join(&part.name);
-        let file = part::open_file(store.disk(), &base, of.file_bytes(), &part.place)?;
+        let file = part_reader::open_file(store.disk(), &base, of.file_bytes(), &part.place)?;
         file.map(drop)
             .map_err(|flaw| StoreError::Base { path, base, flaw })
     }

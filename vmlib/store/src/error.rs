@@ -1,6 +1,6 @@
 //! What can go wrong; every text says at which step, where, why, and what to do.
 
-use crate::{limits::MANIFEST_MAX, manifest::VERSION};
+use crate::limits::{MANIFEST_MAX, MANIFEST_VERSION};
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -229,7 +229,7 @@ pub enum ManifestError {
     Damaged,
     /// Another version of the format.
     #[error(
-        "the manifest has version {found}, and only version {VERSION} can be read here: use the \
+        "the manifest has version {found}, and only version {MANIFEST_VERSION} can be read here: use the \
          release that wrote it"
     )]
     OtherVersion {

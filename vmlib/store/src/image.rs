@@ -9,7 +9,8 @@ use crate::{
     index::IndexedWriter,
     limits::BUFFER,
     manifest::Part,
-    part::{PartWriter, Room},
+    part::PartWriter,
+    room::Room,
 };
 use std::{io::Read, path::PathBuf};
 

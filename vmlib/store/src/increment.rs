@@ -17,6 +17,7 @@ use crate::{
     limits::BUFFER,
     manifest::{Base, Part},
     part::PartWriter,
+    room::retry,
     sealed::Sealed,
 };
 use std::{
@@ -299,16 +300,6 @@ impl<D: Disk> IncrementReader<D> {
             path: self.path.clone(),
             base: self.base_path.clone(),
             flaw,
-        }
-    }
-}
-
-/// Once more, whenever a signal came.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
         }
     }
 }

@@ -2,27 +2,28 @@
 //!
 //! A [`Store`] is a folder of one user. In it each application has a folder, and in that each of
 //! its checkpoints, named by generation and epoch ([`CheckpointId`]). A checkpoint consists of
-//! *parts*, an image for each task, and
-//! of a [`Manifest`], which names them all with their lengths and hashes. The manifest is written
+//! *parts*, an image for each task, and of a [`Manifest`], which names all parts with their lengths
+//! and hashes. The manifest is written
 //! last: a checkpoint exists from the moment at which [`CheckpointWriter::commit`] has renamed it.
 //!
 //! Many processes may write parts of one checkpoint, on many hosts; one commits it. Nothing is
 //! locked: files are made with names that must be new.
 //!
-//! All hosts share the folder, or each has one of its own ([`Store::of_host`]): then each part is on the
-//! disks of two hosts ([`copies`]), and each host commits the same manifest.
+//! All hosts share the folder, or each host has a folder of its own ([`Store::of_host`]). In the second
+//! case each part is on the disks of two hosts ([`copies`]), and each host commits the same manifest.
 //!
-//! An image is stored in full, or as what differs from the image of the same task in the last full
-//! checkpoint; either file may be compressed. Whoever reads it gets all of it, either way.
+//! An image is stored in full, or as an increment: the blocks that differ from the image of the same
+//! task in the last full checkpoint. Either file may be compressed. A reader gets the whole image in
+//! each case.
 //!
-//! Reading order: [`name`], [`manifest`], [`store`], [`mod@write`], [`image`], [`increment`],
-//! [`copies`], [`prune`], [`disk`], [`limits`].
-//! The layout and what survives what are in `docs/store.md`.
+//! Reading order: [`name`], [`manifest`], [`store`], [`part`], [`part_reader`], [`listing`],
+//! [`mod@write`], [`image`], [`increment`], [`copies`], [`prune`], [`disk`], [`limits`]. The layout of
+//! the files, and the failures that they survive, are in `docs/store.md`.
 //!
-//! Invariants: blocking calls in plain functions; no clock (times are given), no thread. What was
-//! committed stays whole and readable whenever the power is cut, and what is half written or half
-//! removed is never taken for whole. No name that was read from a folder or from a manifest
-//! becomes a part of a path before it was checked.
+//! Invariants: blocking calls in plain functions; no clock (times are arguments), no thread. A committed
+//! checkpoint stays whole and readable whenever the power is cut. A checkpoint that is half written or
+//! half removed is never taken for a whole one. A name from a folder or a manifest is checked before it
+//! becomes a part of a path.
 
 #![forbid(unsafe_code)]
 
@@ -32,9 +33,11 @@ pub mod error;
 pub mod image;
 pub mod increment;
 pub mod limits;
+pub mod listing;
 pub mod manifest;
 pub mod name;
 pub mod part;
+pub mod part_reader;
 pub mod prune;
 pub mod store;
 mod suspended;
@@ -46,7 +49,9 @@ mod check;
 mod compressed;
 mod hash;
 mod index;
+mod room;
 mod sealed;
+mod summary;
 
 #[cfg(test)]
 mod tests;
@@ -55,9 +60,12 @@ pub use copies::{FileReader, Stocked};
 pub use disk::{Disk, System};
 pub use error::{Flaw, ManifestError, StoreError};
 pub use image::ImageWriter;
+pub use listing::{Depth, Entry, LastGood, State};
 pub use manifest::{Base, KeptChunks, Manifest, Part, Policy, SavedGroup, SavedTask};
-pub use part::{PartReader, PartWriter};
+pub use part::PartWriter;
+pub use part_reader::PartReader;
 pub use prune::Pruned;
-pub use store::{Depth, Entry, LastGood, State, Store, Summary};
+pub use store::Store;
+pub use summary::Summary;
 pub use vm_wire::CheckpointId;
 pub use write::CheckpointWriter;

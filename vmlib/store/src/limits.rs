@@ -17,3 +17,5 @@ pub const INCREMENTS_MAX: u32 = 15;
 pub const FRAME: usize = 128 * 1024;
 /// Frames of a compressed base that are in memory while an increment is read.
 pub const FRAMES_KEPT: usize = 16;
+/// The version of the format of manifests that is written, and the only one that is read.
+pub const MANIFEST_VERSION: u32 = 4;

@@ -3,15 +3,14 @@
 //! The file: 8 bytes of magic, the version (4 bytes, little-endian), one MessagePack value, and
 //! the BLAKE3 hash (32 bytes) of all that stands before it.
 
-use crate::{error::ManifestError, limits::MANIFEST_MAX, store::Summary};
+pub use crate::limits::MANIFEST_VERSION as VERSION;
+use crate::{error::ManifestError, limits::MANIFEST_MAX, summary::Summary};
 use serde::{Deserialize, Serialize};
 pub use vm_wire::checkpoint::{Base, KeptChunks, Part, Policy, SavedGroup};
 use vm_wire::{Body, CheckpointId, MachineId, Tid, checkpoint, codec};
 
 /// The first bytes of every manifest.
 pub const MAGIC: [u8; 8] = *b"VMSTORE\n";
-/// The version of the format that is written, and the only one that is read.
-pub const VERSION: u32 = 4;
 
 const PREFIX: usize = MAGIC.len() + 4;
 const HASH: usize = blake3::OUT_LEN;

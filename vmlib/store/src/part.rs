@@ -1,26 +1,20 @@
-//! Parts: written once, in one pass, hashed on the way; read in one pass, and verified on the way.
+//! Parts that are written: once, in one pass, hashed on the way.
 
 use crate::{
-    compressed::{Compressor, Content},
+    compressed::Compressor,
     disk::{Disk, PAGE, System},
-    error::{Flaw, Step, StoreError},
+    error::{Step, StoreError},
     hash::{HASH, Hasher},
-    increment::{IncrementReader, retry},
     limits::{BUFFER, FRAME},
     manifest::Part,
     name,
+    room::{Room, retry},
     store::Store,
 };
-use memmap2::{Advice, MmapMut};
 use std::{
-    fmt,
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
-use vm_wire::CheckpointId;
-
-/// The size of a large page of x86-64, and of aarch64 with pages of 4 KiB. Bytes.
-const LARGE_PAGE: usize = 2 << 20;
 
 /// So many bytes are written from where they are, if they lie as a disk takes them; fewer, with what
 /// comes next.
@@ -296,92 +290,6 @@ impl<D: Disk> Drop for PartWriter<D> {
     }
 }
 
-/// Room for what goes into a part: it begins where a page begins, as a file takes it that bypasses
-/// the cache ([`Disk::bypass_cache`]).
-pub(crate) struct Room {
-    memory: Memory,
-    /// Where that is. Before it there is room for less than a block.
-    start: usize,
-}
-
-enum Memory {
-    Heap(Vec<u8>),
-    Map(MmapMut),
-}
-
-impl fmt::Debug for Room {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Room")
-    }
-}
-
-impl Room {
-    pub fn new() -> Self {
-        let bytes = vec![0; 2 * PAGE + BUFFER];
-        let start = bytes.as_ptr().align_offset(PAGE).min(PAGE) + PAGE;
-        let memory = Memory::Heap(bytes);
-        Room { memory, start }
-    }
-
-    /// Likewise, for much: in one large page, where the system has them. Of that the disk takes all at
-    /// once, where it is given a list of hundreds of pages otherwise.
-    pub fn in_large_page() -> Self {
-        let Ok(map) = MmapMut::map_anon(2 * LARGE_PAGE) else {
-            return Room::new();
-        };
-        // Without them it is as good as on the heap.
-        let _ = map.advise(Advice::HugePage);
-        let start = map.as_ptr().align_offset(LARGE_PAGE).min(LARGE_PAGE) + PAGE;
-        let memory = Memory::Map(map);
-        Room { memory, start }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Heap(bytes) => bytes,
-            Memory::Map(map) => map,
-        }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Heap(bytes) => bytes,
-            Memory::Map(map) => map,
-        }
-    }
-
-    /// All of it but so many bytes at its beginning.
-    pub fn rest(&mut self, filled: usize) -> &mut [u8] {
-        let start = self.start;
-        &mut self.bytes_mut()[start..][filled..BUFFER]
-    }
-
-    /// Reads until it is full, or to the end.
-    pub fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
-        let room = self.rest(0);
-        let mut filled = 0;
-        while filled < BUFFER {
-            match retry(|| from.read(&mut room[filled..]))? {
-                0 => break,
-                read => filled += read,
-            }
-        }
-        Ok(filled)
-    }
-
-    /// So many bytes that came last, and before them so many that were kept.
-    pub fn came(&self, kept: usize, came: usize) -> &[u8] {
-        &self.bytes()[self.start - kept..self.start + came]
-    }
-
-    /// Keeps so many bytes at its end, less than a block, when it is filled again.
-    pub fn keep(&mut self, bytes: usize) {
-        let (start, end) = (self.start, self.start + BUFFER);
-        self.bytes_mut()
-            .copy_within(end - bytes..end, start - bytes);
-    }
-}
-
 /// Makes a file that must not be there.
 pub(crate) fn create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StoreError> {
     disk.create(path).map_err(|cause| match cause.kind() {
@@ -407,184 +315,4 @@ pub(crate) fn absent<D: Disk>(
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(cause) => Err(cause).step("look for", path),
     }
-}
-
-/// A part that is being read, and verified with that: its last bytes come only when all of it has
-/// proved to be what the manifest says, so whoever has them has a part that is whole.
-#[derive(Debug)]
-pub struct PartReader<D: Disk = System> {
-    source: Source<D>,
-    path: PathBuf,
-    hasher: Hasher,
-    /// What it has to hash to.
-    expected: [u8; HASH],
-    /// Bytes that are still to come.
-    left: u64,
-}
-
-#[derive(Debug)]
-enum Source<D: Disk> {
-    /// Its file holds all of it.
-    Full(Content<D::File>),
-    /// It is put together of an increment and its base.
-    Increment(Box<IncrementReader<D>>),
-}
-
-impl<D: Disk> PartReader<D> {
-    /// Whether it is put together of an increment and its base.
-    pub fn is_increment(&self) -> bool {
-        matches!(self.source, Source::Increment(_))
-    }
-
-    /// Fills the buffer with what comes next, or a part of it at the end; 0 behind that. In place of
-    /// the last bytes of a part that is damaged there is the error.
-    ///
-    /// # Errors
-    /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::System`].
-    pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, StoreError> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match self.source.read(&mut buffer[filled..], &self.path)? {
-                0 => break,
-                read => filled += read,
-            }
-        }
-        self.hasher.update(&buffer[..filled]);
-        self.left = self.left.saturating_sub(filled as u64);
-        if self.left == 0 || filled < buffer.len() {
-            self.verify()?;
-        }
-        Ok(filled)
-    }
-
-    /// All of it was read, or there is no more: is it what the manifest says?
-    fn verify(&mut self) -> Result<(), StoreError> {
-        // Behind its last bytes an increment has its own hash.
-        let more = self.source.read(&mut [0], &self.path)?;
-        let found = self.hasher.finish();
-        let flaw = match more {
-            0 if found == self.expected => return Ok(()),
-            0 => Flaw::Content {
-                found,
-                expected: self.expected,
-            },
-            _ => Flaw::Changed,
-        };
-        Err(match &self.source {
-            Source::Full(_) => StoreError::Part {
-                path: self.path.clone(),
-                flaw,
-            },
-            // The increment held its own hash: what came of the base is not what it was.
-            Source::Increment(reader) => reader.base_flaw(Flaw::Changed),
-        })
-    }
-}
-
-impl<D: Disk> Source<D> {
-    fn read(&mut self, buffer: &mut [u8], path: &Path) -> Result<usize, StoreError> {
-        match self {
-            Source::Full(file) => retry(|| file.read(buffer)).step("read", path),
-            Source::Increment(reader) => reader.fill(buffer),
-        }
-    }
-}
-
-impl<D: Disk> Read for PartReader<D> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.fill(buffer).map_err(io::Error::other)
-    }
-}
-
-/// Opens a part that is stored in full in a folder, if its file is there and has its length.
-pub(crate) fn open_full<D: Disk>(
-    disk: &D,
-    folder: &Path,
-    part: &Part,
-) -> Result<PartReader<D>, StoreError> {
-    let path = folder.join(&part.name);
-    match open_file(disk, &path, part.file_bytes(), &part.place)? {
-        Ok(file) => Ok(PartReader {
-            source: Source::Full(Content::new(file, part.packed, part.stored)),
-            path,
-            hasher: Hasher::new(),
-            expected: part.hash,
-            left: part.bytes,
-        }),
-        Err(flaw) => Err(StoreError::Part { path, flaw }),
-    }
-}
-
-/// Opens a part, if its file and that of its base are there and have the lengths that the manifest
-/// says. Checkpoints are in folder `app`.
-pub(crate) fn open<D: Disk>(
-    disk: &D,
-    app: &Path,
-    id: CheckpointId,
-    part: &Part,
-) -> Result<PartReader<D>, StoreError> {
-    if !name::is_part(&part.name) {
-        let name = part.name.clone();
-        return Err(StoreError::Name { name });
-    }
-    let path = app.join(id.to_string()).join(&part.name);
-    let file = match open_file(disk, &path, part.file_bytes(), &part.place)? {
-        Ok(file) => file,
-        Err(flaw) => return Err(StoreError::Part { path, flaw }),
-    };
-    let reader = |source, path| PartReader {
-        source,
-        path,
-        hasher: Hasher::new(),
-        expected: part.hash,
-        left: part.bytes,
-    };
-    let Some(base) = &part.base else {
-        let content = Content::new(file, part.packed, part.stored);
-        return Ok(reader(Source::Full(content), path));
-    };
-    let of = CheckpointId::new(base.generation, base.epoch);
-    let base_path = app.join(of.to_string()).join(&part.name);
-    match open_file(disk, &base_path, base.file_bytes(), &part.place)? {
-        Ok(base_file) => {
-            let (file, base_file) = ((file, path.clone()), (base_file, base_path));
-            let increment = IncrementReader::new(part, base, file, base_file);
-            Ok(reader(Source::Increment(Box::new(increment)), path))
-        }
-        Err(flaw) => Err(StoreError::Base {
-            path,
-            base: base_path,
-            flaw,
-        }),
-    }
-}
-
-/// Opens a file, if it has this length; else says what is wrong with it.
-pub(crate) fn open_file<D: Disk>(
-    disk: &D,
-    path: &Path,
-    expected: u64,
-    place: &str,
-) -> Result<Result<D::File, Flaw>, StoreError> {
-    match disk.open(path) {
-        Ok((file, found)) if found == expected => Ok(Ok(file)),
-        Ok((_, found)) => Ok(Err(Flaw::Length { found, expected })),
-        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(Err(Flaw::Missing {
-            place: place.to_owned(),
-        })),
-        Err(cause) => Err(cause).step("open", path),
-    }
-}
-
-/// Reads a part and compares it with what the manifest says.
-pub(crate) fn verify<D: Disk>(
-    disk: &D,
-    app: &Path,
-    id: CheckpointId,
-    part: &Part,
-) -> Result<(), StoreError> {
-    let mut reader = open(disk, app, id, part)?;
-    let mut buffer = vec![0; BUFFER];
-    while reader.fill(&mut buffer)? > 0 {}
-    Ok(())
 }

@@ -5,8 +5,9 @@
 use crate::{
     disk::Disk,
     error::{Step, StoreError},
+    listing::Depth,
     name,
-    store::{Depth, Store},
+    store::Store,
 };
 use std::{collections::BTreeSet, io};
 use vm_wire::{CheckpointId, Tid};

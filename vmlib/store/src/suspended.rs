@@ -10,7 +10,8 @@ use crate::{
     error::{Step, StoreError},
     manifest::Part,
     name,
-    part::{self, PartReader, PartWriter},
+    part::PartWriter,
+    part_reader::{self, PartReader},
     store::{Store, make_dir},
 };
 use std::{io, path::PathBuf};
@@ -50,7 +51,7 @@ impl<D: Disk> Store<D> {
     /// [`StoreError::Part`], [`StoreError::Name`], [`StoreError::System`].
     pub fn open_suspended(&self, app: Tid, image: &Part) -> Result<PartReader<D>, StoreError> {
         check(&image.name)?;
-        part::open_full(self.disk(), &self.suspended_folder(app), image)
+        part_reader::open_full(self.disk(), &self.suspended_folder(app), image)
     }
 
     /// Removes such images, whole or not: those of which that is said by their names, and the

@@ -7,11 +7,12 @@ use crate::{
     image::{Form, ImageWriter},
     increment::IncrementWriter,
     index::IndexedWriter,
+    listing::Depth,
     manifest::Manifest,
     name,
     part::{self, PartWriter},
     prune,
-    store::{Depth, Store},
+    store::{Store, make_dir},
 };
 use std::{io::Write, path::Path};
 use vm_wire::{CheckpointId, Tid};
@@ -23,6 +24,23 @@ pub struct CheckpointWriter<D: Disk = System> {
     store: Store<D>,
     app: Tid,
     id: CheckpointId,
+}
+
+impl<D: Disk> Store<D> {
+    /// Begins a checkpoint, or takes part in one that another process has begun.
+    ///
+    /// # Errors
+    /// [`StoreError::Committed`], [`StoreError::System`].
+    pub fn begin(&self, app: Tid, id: CheckpointId) -> Result<CheckpointWriter<D>, StoreError> {
+        let folder = self.folder(app, id);
+        make_dir(&self.disk, &self.app_folder(app))?;
+        make_dir(&self.disk, &folder)?;
+        part::absent(&self.disk, &folder.join(name::MANIFEST), |_| {
+            let path = folder.clone();
+            StoreError::Committed { path }
+        })?;
+        Ok(CheckpointWriter::new(self.clone(), app, id))
+    }
 }
 
 impl<D: Disk> CheckpointWriter<D> {
