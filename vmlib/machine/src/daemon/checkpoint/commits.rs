@@ -39,7 +39,9 @@ impl Commit {
                 let order = Order::CommitHere(CommitHere { checkpoint });
                 if !cx.send_order(host, &order) && awaited.remove(&host) {
                     let name = cx.host_name(host);
-                    let text = format!("too much waits to be told to '{name}' for a commit there");
+                    let text = format!(
+                        "the queue of orders to host '{name}' is full: no commit can be requested there"
+                    );
                     failed = Some(Failed::new(FailKind::Limit, text));
                 }
             }

@@ -8,11 +8,8 @@ use crate::{Output, daemon::Daemon};
 use vm_wire::{
     HostId, Tid,
     agreed::Change,
-    checkpoint::{
-        CheckpointEnd, CommitAsk, Committed, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutMade,
-    },
+    checkpoint::{CheckpointEnd, CommitAsk, CutAsk, CutClose, CutClosed, CutGo, CutGone, CutMade},
     peer::Order,
-    task::Failed,
 };
 
 /// Cuts.
@@ -141,7 +138,7 @@ impl Daemon {
     }
 }
 
-/// Parts of tasks, and messages that hosts keep.
+/// Parts of tasks, messages that hosts keep, and the commit.
 impl Daemon {
     /// Sends an order about a cut to the coordinator of an application. An order that reaches no
     /// coordinator is dropped: the next coordinator ends the cut.
@@ -162,56 +159,12 @@ impl Daemon {
             self.mail_to_coordinator(app, host, order);
         }
     }
-}
 
-/// Commits.
-impl Daemon {
     /// The coordinator here has all parts.
     pub(in crate::daemon) fn on_commit_ask(&mut self, ask: CommitAsk) {
         let (cuts, cx) = (&mut self.checkpoints.cuts, &mut self.cx);
         if cuts.begin_commit(cx, &ask.checkpoint) {
             cx.emit(Output::Commit(Box::new(ask.checkpoint)));
-        }
-    }
-
-    /// The store here has a checkpoint, or has failed to commit it.
-    pub(in crate::daemon) fn on_committed(&mut self, committed: Committed) {
-        let Committed { app, epoch, result } = committed;
-        match self.checkpoints.copies.take_commit(app, epoch) {
-            Some(requester) => {
-                let committed = Committed { app, epoch, result };
-                self.cx.send_order(requester, &Order::Committed(committed));
-            }
-            None => self.end_commit_at(self.cx.me, app, epoch, result),
-        }
-    }
-
-    /// The store of another host has a checkpoint, or has failed to commit it.
-    pub(in crate::daemon) fn on_committed_at(&mut self, host: HostId, end: Committed) {
-        let name = self.cx.host_name(host);
-        let result = end.result.map_err(|why| {
-            let text = format!("on host '{name}': {}", why.text);
-            Failed::new(why.kind, text)
-        });
-        self.end_commit_at(host, end.app, end.epoch, result);
-    }
-
-    /// A host is lost: no commit there is awaited any more.
-    pub(super) fn end_commits_at(&mut self, host: HostId) {
-        for (app, epoch) in self.checkpoints.cuts.epochs() {
-            self.end_commit_at(host, app, epoch, Ok(()));
-        }
-    }
-
-    /// A host has committed, has failed to, or is lost. With the last awaited host, the coordinator
-    /// learns the result.
-    fn end_commit_at(&mut self, host: HostId, app: Tid, epoch: u32, result: Result<(), Failed>) {
-        let cuts = &mut self.checkpoints.cuts;
-        if let Some(result) = cuts.end_commit_at(host, app, epoch, result)
-            && self.serving_coordinator(app).is_some()
-        {
-            let order = Order::Committed(Committed { app, epoch, result });
-            self.mail_to_coordinator(app, self.cx.me, &order);
         }
     }
 }

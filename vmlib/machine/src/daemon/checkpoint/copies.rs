@@ -75,13 +75,15 @@ impl Copies {
             true => Ok(()),
             false => {
                 let name = cx.host_name(host);
-                let text = format!("too much waits to be told to '{name}' for a copy there");
+                let text = format!(
+                    "the queue of orders to host '{name}' is full: no copy can be requested there"
+                );
                 Err(Failed::new(FailKind::Limit, text))
             }
         }
     }
 
-    /// An owner wants a copy of an image in the store here.
+    /// An owner requests that the store here copies an image.
     pub fn on_copy_ask(&mut self, cx: &mut Context, host: HostId, ask: CopyAsk) {
         let CopyAsk {
             app,
@@ -246,7 +248,7 @@ impl Copies {
     /// parts that were to come from the host.
     pub fn forget_host(&mut self, host: HostId) -> Vec<u64> {
         self.outgoing.retain(|_, to| *to != host);
-        self.commits.retain(|_, asker| *asker != host);
+        self.commits.retain(|_, requester| *requester != host);
         let from = self.incoming.iter().filter(|(_, it)| it.from == host);
         from.map(|(ticket, _)| *ticket).collect()
     }
@@ -258,7 +260,7 @@ impl Copies {
         self.lose_part(cx, ticket, Failed::new(FailKind::HostLost, text));
     }
 
-    /// The daemon of a coordinator wants a checkpoint committed here, too.
+    /// The daemon of a coordinator requests that the store here commits a checkpoint, too.
     pub fn on_commit_here(&mut self, cx: &mut Context, host: HostId, order: CommitHere) {
         let agreed = &order.checkpoint.agreed;
         let (app, epoch) = (agreed.app, agreed.epoch);

@@ -19,11 +19,12 @@
 //!
 //! | file | steps |
 //! |---|---|
-//! | `request_steps` | requests and policies, and stores of other hosts |
+//! | `request_steps` | requests and policies |
 //! | `prepare_steps` | portable tasks come to their safe points before a cut |
 //! | `cut_steps` | a cut of an application, from its log entry to its end |
 //! | `part_steps` | the image of one task of a cut |
 //! | `coordinator_steps` | what the coordinator requests, and what it is told |
+//! | `store_steps` | commits in the stores of hosts, and parts that are sent between them |
 
 mod commits;
 mod coordinator_steps;
@@ -39,6 +40,7 @@ mod preparations;
 mod prepare_steps;
 mod request_steps;
 mod requests;
+mod store_steps;
 
 /// What this daemon knows of checkpoints. Each table is private to the struct that owns it.
 #[derive(Debug, Default)]

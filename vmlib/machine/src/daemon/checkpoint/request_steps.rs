@@ -1,25 +1,25 @@
-//! The steps of checkpoints in which other subsystems have a part.
+//! Requests for checkpoints, and the policies with which daemons make checkpoints without a request.
 
-use super::{copies::Restored, policies::Policies};
+use super::policies::Policies;
 use crate::{
     Void,
     daemon::{Daemon, requester::MoveAsker},
 };
 use vm_wire::{
-    CheckpointId, HostId, RequestKey, Tid,
+    HostId, RequestKey, Tid,
     checkpoint::{CheckpointAsk, CheckpointEnd, Policy, Stop},
     console::Answer,
     peer::Order,
-    stores::ForgetStored,
     task::{FailKind, Failed},
 };
 
+/// Requests.
 impl Daemon {
     /// A console, a task or this daemon requests a checkpoint of the application of a task. The reply
     /// comes with the end of the checkpoint.
     pub(in crate::daemon) fn ask_checkpoint(
         &mut self,
-        asker: MoveAsker,
+        requester: MoveAsker,
         tid: Tid,
         stop: Option<Stop>,
     ) -> Result<(), Failed> {
@@ -30,12 +30,12 @@ impl Daemon {
         self.no_task_suspended(app)?;
         self.checkpoints
             .requests
-            .make(&mut self.cx, asker, app, stop);
+            .make(&mut self.cx, requester, app, stop);
         self.deliver_effects();
         Ok(())
     }
 
-    /// No coordinator may have taken up a request for a checkpoint.
+    /// A coordinator has had the time to take up a request for a checkpoint.
     pub(in crate::daemon) fn on_checkpoint_asked_due(&mut self, request: u64) {
         let requests = &mut self.checkpoints.requests;
         if let Some(app) = requests.on_due(&mut self.cx, request) {
@@ -50,24 +50,24 @@ impl Daemon {
     }
 
     /// A daemon requests a checkpoint of the coordinator here.
-    pub(in crate::daemon) fn on_checkpoint_ask(&mut self, asker: HostId, ask: CheckpointAsk) {
+    pub(in crate::daemon) fn on_checkpoint_ask(&mut self, requester: HostId, ask: CheckpointAsk) {
         let requests = &mut self.checkpoints.requests;
-        requests.on_ask(&mut self.cx, asker, ask);
+        requests.on_ask(&mut self.cx, requester, ask);
         self.deliver_effects();
     }
 
     /// Forwards a request for a checkpoint to the coordinator here, which is started if it does not
     /// run.
-    pub(in crate::daemon) fn request_checkpoint(&mut self, asker: HostId, ask: CheckpointAsk) {
-        let key = RequestKey::new(asker, ask.request);
+    pub(in crate::daemon) fn request_checkpoint(&mut self, requester: HostId, ask: CheckpointAsk) {
+        let key = RequestKey::new(requester, ask.request);
         let of = (ask.app, ask.generation);
         self.ask_or_wait(of, key, Order::CheckpointAsk(ask));
     }
 
     /// Sends the result of a request to the daemon where it was made.
-    pub(in crate::daemon) fn send_checkpoint_end(&mut self, asker: HostId, end: CheckpointEnd) {
+    pub(in crate::daemon) fn send_checkpoint_end(&mut self, requester: HostId, end: CheckpointEnd) {
         let requests = &mut self.checkpoints.requests;
-        requests.send_end(&mut self.cx, asker, end);
+        requests.send_end(&mut self.cx, requester, end);
         self.deliver_effects();
     }
 
@@ -77,13 +77,13 @@ impl Daemon {
         self.deliver_effects();
     }
 
-    /// An application has another coordinator.
+    /// An application has another coordinator, which does not know the requests that were made here.
     pub(in crate::daemon) fn ask_checkpoints_again(&mut self, app: Tid) {
         self.checkpoints.requests.send_again(&mut self.cx, app);
         self.deliver_effects();
     }
 
-    /// An application has ended, and with it its coordinator.
+    /// An application has ended, and with it its coordinator: its requests have no other end.
     pub(in crate::daemon) fn forget_checkpoints(&mut self, app: Tid) {
         if self.cx.agreement.state().recovering(app).is_none() {
             self.restarts.forget(app);
@@ -92,14 +92,19 @@ impl Daemon {
         self.deliver_effects();
     }
 
-    /// An application has ended with a checkpoint.
+    /// An application has ended with a checkpoint. The result is awaited from the daemon of the
+    /// coordinator.
     pub(in crate::daemon) fn await_end_report(&mut self, app: Tid) {
         self.checkpoints
             .requests
             .await_end_report(&mut self.cx, app);
     }
+}
 
-    /// A user sets the checkpoint policy of the application of a task: the application.
+/// Policies.
+impl Daemon {
+    /// Proposes a checkpoint policy for the application of a task, as a user requested. Returned is
+    /// the application.
     pub(in crate::daemon) fn set_policy(
         &mut self,
         tid: Tid,
@@ -108,7 +113,7 @@ impl Daemon {
         Policies::propose(&mut self.cx, tid, policy)
     }
 
-    /// The log has a checkpoint policy of an application.
+    /// The log has set the checkpoint policy of an application.
     pub(in crate::daemon) fn on_policy(&mut self, app: Tid) {
         let policy = self.cx.agreement.state().epochs(app).policy;
         let (consoles, cx) = (&mut self.consoles, &mut self.cx);
@@ -116,10 +121,11 @@ impl Daemon {
         self.review_policy(app);
     }
 
-    /// The application ended before its policy was agreed, or the machine keeps no more policies.
+    /// The log has refused a checkpoint policy: the application has ended, or the machine keeps no more
+    /// policies.
     pub(in crate::daemon) fn on_no_policy(&mut self, app: Tid, policy: Policy, why: Void) {
         let failed = match why {
-            // The proposal was of a lost host, which wanted the same policy.
+            // A lost host had proposed the same policy.
             Void::Proposer => return,
             Void::NoTask(_) => self.cx.no_such_task(app),
             why => Failed::new(FailKind::Refused, why.to_string()),
@@ -133,27 +139,28 @@ impl Daemon {
         self.checkpoints.policies.review(&mut self.cx, app);
     }
 
-    /// A checkpoint may be due. None is made while another is under way, whose end counts the time
-    /// anew, nor while the last request is not over: requests would queue up without end.
+    /// A checkpoint may be due. None is requested while another checkpoint is under way, since its end
+    /// sets the next time, nor while the last request has no result, since requests would queue up
+    /// without end.
     pub(in crate::daemon) fn on_policy_due(&mut self, app: Tid) {
-        let asker = MoveAsker::Policy(app);
+        let requester = MoveAsker::Policy(app);
         let checkpoints = &mut self.checkpoints;
         if !checkpoints.policies.take_due(self.cx.now, app)
-            || checkpoints.requests.has_of(asker)
+            || checkpoints.requests.has_of(requester)
             || self.cx.agreement.state().is_cut(app)
         {
             return;
         }
-        // Its master may have ended: any task of it will do.
+        // Any task of the application will do: the master may have ended.
         let any = self.cx.agreement.state().tasks_of(app).next();
         if let Some(tid) = any
-            && let Err(failed) = self.ask_checkpoint(asker, tid, None)
+            && let Err(failed) = self.ask_checkpoint(requester, tid, None)
         {
             self.on_policy_answer(app, &Answer::Failed(failed));
         }
     }
 
-    /// A checkpoint that a policy wanted was made, or was not.
+    /// A request that a policy made has its reply.
     pub(in crate::daemon) fn on_policy_answer(&mut self, app: Tid, answer: &Answer) {
         let result = match answer {
             Answer::Checkpointed(report) => Ok(report),
@@ -161,46 +168,5 @@ impl Daemon {
             _ => return,
         };
         self.checkpoints.policies.report(&mut self.cx, app, result);
-    }
-
-    /// Restores a task from its part in the store of another host.
-    pub(in crate::daemon) fn fetch_task(
-        &mut self,
-        host: HostId,
-        tid: Tid,
-        of: (Tid, CheckpointId),
-        restored: Restored,
-    ) {
-        let copies = &mut self.checkpoints.copies;
-        copies.fetch(&mut self.cx, host, tid, of, restored);
-        self.deliver_effects();
-    }
-
-    /// A part, or the image of a suspended task, was sent to another host, or not as a whole.
-    pub(in crate::daemon) fn on_part_sent(&mut self, ticket: u64, result: Result<(), Failed>) {
-        if let Err(why) = &result {
-            self.on_image_not_sent(ticket, why);
-        }
-        let copies = &mut self.checkpoints.copies;
-        copies.on_part_sent(&mut self.cx, ticket, result);
-    }
-
-    /// A host is lost, with its store.
-    pub(in crate::daemon) fn lose_stores_of(&mut self, host: HostId) {
-        for ticket in self.checkpoints.copies.forget_host(host) {
-            let copies = &mut self.checkpoints.copies;
-            copies.lose_with_host(&mut self.cx, host, ticket);
-            self.deliver_effects();
-        }
-        self.end_commits_at(host);
-        self.restarts.lose_stock_of(&mut self.cx, host);
-    }
-
-    /// Has the daemons of all other hosts remove the checkpoints of an application.
-    pub(in crate::daemon) fn forget_stored(&mut self, app: Tid) {
-        for host in self.cx.other_hosts() {
-            let order = Order::ForgetStored(ForgetStored { app });
-            self.cx.send_order(host, &order);
-        }
     }
 }

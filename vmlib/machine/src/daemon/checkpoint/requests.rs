@@ -28,7 +28,7 @@ pub(in crate::daemon) struct CheckpointRequests {
 /// One of them.
 #[derive(Debug)]
 struct CheckpointRequest {
-    asker: MoveAsker,
+    requester: MoveAsker,
     ask: CheckpointAsk,
     /// When it was last sent, or something was last heard of it.
     at: Time,
@@ -54,7 +54,7 @@ enum Progress {
 
 impl CheckpointRequests {
     /// Makes a request for an application, and sends it to the coordinator.
-    pub fn make(&mut self, cx: &mut Context, asker: MoveAsker, app: Tid, stop: Option<Stop>) {
+    pub fn make(&mut self, cx: &mut Context, requester: MoveAsker, app: Tid, stop: Option<Stop>) {
         let request = cx.next_request;
         cx.next_request += 1;
         let ask = CheckpointAsk {
@@ -64,7 +64,7 @@ impl CheckpointRequests {
             stop,
         };
         let made = CheckpointRequest {
-            asker,
+            requester,
             ask,
             at: cx.now,
             epoch: 0,
@@ -76,8 +76,8 @@ impl CheckpointRequests {
     }
 
     /// Whether there is a request of this requester.
-    pub fn has_of(&self, asker: MoveAsker) -> bool {
-        self.made.values().any(|made| made.asker == asker)
+    pub fn has_of(&self, requester: MoveAsker) -> bool {
+        self.made.values().any(|made| made.requester == requester)
     }
 
     fn send(&mut self, cx: &mut Context, ask: CheckpointAsk) {
@@ -160,7 +160,7 @@ impl CheckpointRequests {
     }
 
     /// A daemon requests a checkpoint of the coordinator here.
-    pub fn on_ask(&mut self, cx: &mut Context, asker: HostId, ask: CheckpointAsk) {
+    pub fn on_ask(&mut self, cx: &mut Context, requester: HostId, ask: CheckpointAsk) {
         let state = cx.agreement.state();
         let is_over = ask.generation < state.epochs(ask.app).generation;
         if is_over || state.tasks_of(ask.app).next().is_none() {
@@ -169,17 +169,17 @@ impl CheckpointRequests {
                 app: ask.app,
                 result: Err(cx.no_such_task(ask.app)),
             };
-            return self.send_end(cx, asker, end);
+            return self.send_end(cx, requester, end);
         }
-        cx.effect(Effect::RequestCheckpoint(asker, ask));
+        cx.effect(Effect::RequestCheckpoint(requester, ask));
     }
 
     /// Sends the result of a request to the daemon where it was made.
-    pub fn send_end(&mut self, cx: &mut Context, asker: HostId, end: CheckpointEnd) {
-        if asker == cx.me {
+    pub fn send_end(&mut self, cx: &mut Context, requester: HostId, end: CheckpointEnd) {
+        if requester == cx.me {
             self.on_end(cx, end);
         } else {
-            cx.send_order(asker, &Order::CheckpointEnd(end));
+            cx.send_order(requester, &Order::CheckpointEnd(end));
         }
     }
 
@@ -223,7 +223,7 @@ impl CheckpointRequests {
     fn reply(&mut self, cx: &mut Context, end: CheckpointEnd) {
         if let Some(made) = self.made.remove(&end.request) {
             let answer = end.result.map_or_else(Answer::Failed, Answer::Checkpointed);
-            cx.effect(Effect::Reply(made.asker, answer));
+            cx.effect(Effect::Reply(made.requester, answer));
         }
     }
 
@@ -249,7 +249,7 @@ impl CheckpointRequests {
             let result = made.result.map(|end| end.result);
             let result = result.unwrap_or_else(|| Err(cx.no_such_task(app)));
             let answer = result.map_or_else(Answer::Failed, Answer::Checkpointed);
-            cx.effect(Effect::Reply(made.asker, answer));
+            cx.effect(Effect::Reply(made.requester, answer));
         }
     }
 }
