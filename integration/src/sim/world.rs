@@ -293,6 +293,7 @@ impl World {
 
     fn after_step(&mut self, slot: Slot, mut outbox: Outbox) -> Result<(), String> {
         self.check_agreed(slot)?;
+        self.check_peers(slot)?;
         while let Some(output) = outbox.pop_front() {
             self.carry_out(slot, output)?;
         }

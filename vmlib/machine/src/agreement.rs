@@ -50,7 +50,6 @@ use crate::{
 use joins::Joins;
 use lead::Leading;
 use links::Links;
-use protobuf::Message as _;
 use std::collections::VecDeque;
 use vm_wire::{
     CodecError, Frame, HostId, MachineId, Message, Op,
@@ -200,7 +199,7 @@ impl Agreement {
             return Ok(());
         }
         match frame.header.op {
-            Op::Raft => self.on_raft(from, &Raft::read(frame)?)?,
+            Op::Raft => self.on_raft(from, Raft::read(frame)?)?,
             Op::Alive => self.on_alive(now, from, &Alive::read(frame)?, out),
             Op::Grant => self.on_grant(now, from, Grant::read(frame)?, out),
             Op::Propose => self.on_propose(now, from, frame, Propose::read(frame)?, out),
@@ -430,15 +429,8 @@ impl Agreement {
             return;
         };
         let turn = consensus.turn();
-        for message in turn.messages {
-            let host = HostId(message.to as u16);
-            // Encoding to memory cannot fail.
-            let Ok(bytes) = message.write_to_bytes() else {
-                continue;
-            };
-            let message = bytes.into();
-            self.links
-                .send(now, &self.state, host, Raft { message }.frame(), out);
+        for (host, raft) in turn.messages {
+            self.links.send(now, &self.state, host, raft.frame(), out);
         }
         if let Some((index, state)) = turn.snapshot {
             self.install(now, index, &state, out);
@@ -451,21 +443,12 @@ impl Agreement {
         }
     }
 
-    fn on_raft(&mut self, from: HostId, raft: &Raft) -> Result<(), CodecError> {
-        let mut message = raft::eraftpb::Message::default();
-        let read = message.merge_from_bytes(&raft.message);
-        let fail = |cause: String| CodecError {
-            op: Some(Op::Raft),
-            cause,
-        };
-        read.map_err(|error| fail(error.to_string()))?;
-        if (message.from, message.to) != (u64::from(from.0), u64::from(self.me.0)) {
-            return Err(fail("it is not from its sender to its receiver".to_owned()));
-        }
+    fn on_raft(&mut self, from: HostId, raft: Raft) -> Result<(), CodecError> {
+        raft.check()?;
         let consensus = self
             .consensus
             .get_or_insert_with(|| Consensus::asked(self.me));
-        consensus.step(message);
+        consensus.step(from, raft);
         Ok(())
     }
 

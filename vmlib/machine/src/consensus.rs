@@ -21,19 +21,27 @@
 //! - A snapshot is reported as received as soon as it is sent: should it be lost, the next probe
 //!   shows that, and it is sent again.
 //! - Commits are not broadcast with each entry but once per turn, by a heartbeat.
+//! - The crate goes through its tables of hosts in an order that differs between runs. So the
+//!   messages of a turn are sorted by their receivers, and the voters of a configuration by number.
+//! - Messages travel as structs of our own (`messages`). One that names an entry which this host
+//!   cannot have is dropped: the crate would end the process.
+
+mod messages;
+#[cfg(test)]
+mod untrusted;
 
 use crate::storage::{FOUNDING, Log, payload};
 use bytes::Bytes;
 use protobuf::Message as _;
 use raft::{
     Config, RawNode, SnapshotStatus, StateRole,
-    eraftpb::{
-        ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2, Entry, EntryType,
-        Message, MessageType, Snapshot,
-    },
+    eraftpb::{ConfChangeV2, Entry, EntryType, Message, MessageType, Snapshot},
 };
 use std::{collections::BTreeSet, fmt};
-use vm_wire::{HostId, limits};
+use vm_wire::{
+    HostId, limits,
+    peer::{Raft, RaftMessage},
+};
 
 /// Raft's heartbeat, in ticks: a beat.
 const HEARTBEAT_TICKS: usize = (limits::BEAT.as_millis() / limits::TICK.as_millis()) as usize;
@@ -51,8 +59,8 @@ const INFLIGHT_MAX: usize = 256;
 /// What raft wants done after a step, in this order.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// To be sent.
-    pub messages: Vec<Message>,
+    /// To be sent, by receiver.
+    pub messages: Vec<(HostId, Raft)>,
     /// The agreed state at that index, in place of entries.
     pub snapshot: Option<(u64, Bytes)>,
     /// Committed entries, index and data; empty data where raft has one of its own.
@@ -136,18 +144,31 @@ impl Consensus {
         self.repeat = elapsed > 0 && elapsed.is_multiple_of(HEARTBEAT_TICKS);
     }
 
-    /// A message from another host.
-    pub fn step(&mut self, message: Message) {
+    /// A checked message from another host.
+    pub fn step(&mut self, from: HostId, raft: Raft) {
+        if self.is_beyond(&raft.message) {
+            return;
+        }
         let from_leader = matches!(
-            message.get_msg_type(),
-            MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot
+            raft.message,
+            RaftMessage::Append { .. } | RaftMessage::Heartbeat { .. } | RaftMessage::Snapshot(_)
         );
-        if from_leader && message.term >= self.node.raft.term {
+        if from_leader && raft.term >= self.node.raft.term {
             self.excluded = false;
         }
-        // Errors: a message of a kind that only this host may make, or an answer from a host that
-        // is no peer any more. Neither harms, both are dropped.
+        let message = messages::incoming(from, self.node.raft.id, raft);
+        // Error: a reply from a host that is no peer any more. It is dropped.
         let _ = self.node.step(message);
+    }
+
+    /// Whether a message names an entry after the last one here as one that this host has.
+    fn is_beyond(&self, message: &RaftMessage) -> bool {
+        let last = self.node.raft.raft_log.last_index();
+        match message {
+            RaftMessage::Heartbeat { commit: index, .. }
+            | RaftMessage::AppendReply { index, .. } => *index > last,
+            _ => false,
+        }
     }
 
     /// The leader says that this host does not vote.
@@ -170,21 +191,9 @@ impl Consensus {
     /// Proposes to enter a joint configuration that leads to `wanted`.
     pub fn reconfigure(&mut self, wanted: &BTreeSet<HostId>) {
         let present = self.voters();
-        let mut change = ConfChangeV2::default();
-        change.set_transition(ConfChangeTransition::Explicit);
-        let mut single = |host: &HostId, kind| {
-            change.mut_changes().push(ConfChangeSingle {
-                node_id: u64::from(host.0),
-                change_type: kind,
-                ..ConfChangeSingle::default()
-            });
-        };
-        for host in wanted.difference(&present) {
-            single(host, ConfChangeType::AddNode);
-        }
-        for host in present.difference(wanted) {
-            single(host, ConfChangeType::RemoveNode);
-        }
+        let added: Vec<HostId> = wanted.difference(&present).copied().collect();
+        let removed: Vec<HostId> = present.difference(wanted).copied().collect();
+        let change = messages::voters_change(&added, &removed);
         // Dropped while lead is handed over; the rule that asked for it will ask again.
         let _ = self.node.propose_conf_change(Vec::new(), change);
     }
@@ -226,21 +235,26 @@ impl Consensus {
     /// What raft wants done now.
     pub fn turn(&mut self) -> Turn {
         let mut turn = Turn::default();
+        let mut messages = Vec::new();
         while self.node.has_ready() {
-            self.take_ready(&mut turn);
+            self.take_ready(&mut turn, &mut messages);
             let commit = self.node.raft.raft_log.committed;
             if self.leads() && self.told < commit {
                 self.node.ping();
             }
             self.told = self.told.max(commit);
         }
-        for message in &turn.messages {
-            if message.get_msg_type() == MessageType::MsgSnapshot {
+        for message in &messages {
+            if message.msg_type() == MessageType::MsgSnapshot {
                 self.node
                     .report_snapshot(message.to, SnapshotStatus::Finish);
             }
         }
-        self.request_again(&mut turn);
+        self.request_again(&mut messages);
+        // Stable: those to one host stay in their order.
+        messages.sort_by_key(|message| message.to);
+        let messages = messages.into_iter();
+        turn.messages = messages.filter_map(messages::outgoing).collect();
         turn
     }
 
@@ -253,29 +267,29 @@ impl Consensus {
 
     /// While this host is a candidate: keeps the requests of its election, and repeats them if it
     /// is time. Raft heeds one answer of each host only.
-    fn request_again(&mut self, turn: &mut Turn) {
+    fn request_again(&mut self, messages: &mut Vec<Message>) {
         let due = std::mem::take(&mut self.repeat);
         let kind = match self.node.raft.state {
             StateRole::PreCandidate => MessageType::MsgRequestPreVote,
             StateRole::Candidate => MessageType::MsgRequestVote,
             StateRole::Follower | StateRole::Leader => return self.requests.clear(),
         };
-        let new = turn.messages.iter();
-        let new = new.filter(|message| message.get_msg_type() == kind);
+        let new = messages.iter();
+        let new = new.filter(|message| message.msg_type() == kind);
         let new: Vec<Message> = new.cloned().collect();
         if !new.is_empty() {
             self.requests = new;
         } else if due {
-            turn.messages.extend_from_slice(&self.requests);
+            messages.extend_from_slice(&self.requests);
         }
     }
 
-    fn take_ready(&mut self, turn: &mut Turn) {
+    fn take_ready(&mut self, turn: &mut Turn, messages: &mut Vec<Message>) {
         let mut ready = self.node.ready();
-        turn.messages.append(&mut ready.take_messages());
+        messages.append(&mut ready.take_messages());
         if !ready.snapshot().is_empty() {
             let snapshot: Snapshot = ready.snapshot().clone();
-            let index = snapshot.get_metadata().index;
+            let index = snapshot.metadata().index;
             // Entries before it that were committed in this turn are contained in it.
             turn.committed.clear();
             turn.snapshot = Some((index, snapshot.data.clone()));
@@ -283,26 +297,25 @@ impl Consensus {
         }
         self.commit(ready.take_committed_entries(), turn);
         for state in ready.take_read_states() {
-            let round = <[u8; 8]>::try_from(&state.request_ctx[..]);
-            turn.confirmed.extend(round.map(u64::from_le_bytes));
+            turn.confirmed.extend(messages::round(&state.request_ctx));
         }
         self.node.mut_store().append(ready.take_entries());
         if let Some(hard) = ready.hs() {
             self.node.mut_store().set_hard_state(hard.clone());
         }
-        turn.messages.append(&mut ready.take_persisted_messages());
+        messages.append(&mut ready.take_persisted_messages());
         let mut light = self.node.advance(ready);
         if let Some(commit) = light.commit_index() {
             self.node.mut_store().set_commit(commit);
         }
-        turn.messages.append(&mut light.take_messages());
+        messages.append(&mut light.take_messages());
         self.commit(light.take_committed_entries(), turn);
         self.node.advance_apply();
     }
 
     fn commit(&mut self, entries: Vec<Entry>, turn: &mut Turn) {
         for entry in entries {
-            if entry.get_entry_type() == EntryType::EntryConfChangeV2 {
+            if entry.entry_type() == EntryType::EntryConfChangeV2 {
                 self.apply_configuration(&entry);
             }
             turn.committed.push((entry.index, payload(&entry)));
@@ -345,7 +358,7 @@ impl Consensus {
         if self.excluded {
             return HostId::NONE;
         }
-        host_of(self.node.raft.leader_id)
+        messages::host_of(self.node.raft.leader_id)
     }
 
     /// The current term.
@@ -356,7 +369,7 @@ impl Consensus {
     /// The voters, of a joint configuration those of both.
     pub fn voters(&self) -> BTreeSet<HostId> {
         let voters = self.node.raft.prs().conf().voters().ids();
-        voters.iter().map(host_of).collect()
+        voters.iter().map(messages::host_of).collect()
     }
 
     /// Whether the configuration is joint.
@@ -392,10 +405,6 @@ impl Consensus {
     }
 }
 
-fn host_of(id: u64) -> HostId {
-    HostId(id as u16)
-}
-
 impl fmt::Debug for Consensus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consensus")
@@ -426,16 +435,36 @@ fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
 mod tests {
     use super::*;
 
+    /// A message on its way.
+    struct OnWay {
+        from: u16,
+        to: u16,
+        raft: Raft,
+    }
+
+    impl OnWay {
+        /// Whether it is to or from that host.
+        fn is_of(&self, host: u16) -> bool {
+            self.from == host || self.to == host
+        }
+    }
+
     /// Lets hosts 1, 2, ... exchange messages, except those that are lost, until there are no more.
-    fn talk_but(hosts: &mut [Consensus], lost: impl Fn(&Message) -> bool) {
+    fn talk_but(hosts: &mut [Consensus], lost: impl Fn(&OnWay) -> bool) {
         loop {
-            let turns: Vec<Turn> = hosts.iter_mut().map(Consensus::turn).collect();
-            let messages: Vec<Message> = turns.into_iter().flat_map(|turn| turn.messages).collect();
+            let turns = (1..).zip(hosts.iter_mut().map(Consensus::turn));
+            let messages: Vec<OnWay> = turns
+                .flat_map(|(from, turn)| {
+                    let messages = turn.messages.into_iter();
+                    messages.map(move |(HostId(to), raft)| OnWay { from, to, raft })
+                })
+                .collect();
             if messages.is_empty() {
                 return;
             }
             for message in messages.into_iter().filter(|message| !lost(message)) {
-                hosts[message.to as usize - 1].step(message);
+                assert_eq!(message.raft.check(), Ok(()), "{:?}", message.raft);
+                hosts[usize::from(message.to) - 1].step(HostId(message.from), message.raft);
             }
         }
     }
@@ -444,13 +473,8 @@ mod tests {
         talk_but(hosts, |_| false);
     }
 
-    /// Whether a message is to or from that host.
-    fn is_of(message: &Message, host: u64) -> bool {
-        message.from == host || message.to == host
-    }
-
     /// Host 1, which leads, changes the voters; some messages are lost.
-    fn change(hosts: &mut [Consensus], voters: &[u16], lost: impl Fn(&Message) -> bool) {
+    fn change(hosts: &mut [Consensus], voters: &[u16], lost: impl Fn(&OnWay) -> bool) {
         let wanted: BTreeSet<HostId> = voters.iter().copied().map(HostId).collect();
         hosts[0].reconfigure(&wanted);
         hosts[0].turn();
@@ -470,7 +494,7 @@ mod tests {
     }
 
     /// Three hosts that vote, led by the first.
-    fn three() -> [Consensus; 3] {
+    pub(super) fn three() -> [Consensus; 3] {
         let [two, three] = [2, 3].map(|host| Consensus::asked(HostId(host)));
         let mut hosts = [Consensus::founded(Vec::new()), two, three];
         talk(&mut hosts);
@@ -483,12 +507,12 @@ mod tests {
         let mut hosts = three();
         change(&mut hosts, &[1], |_| false);
         hosts[1..].iter_mut().for_each(Consensus::exclude);
-        change(&mut hosts, &[1, 2, 3], |message| is_of(message, 2));
+        change(&mut hosts, &[1, 2, 3], |message| message.is_of(2));
         assert!(!hosts[1].votes() && hosts[2].votes());
         // The leader is gone.
         for _ in 0..3 * limits::ELECTION_TICKS.1 {
             hosts[1..].iter_mut().for_each(Consensus::tick);
-            talk_but(&mut hosts, |message| is_of(message, 1));
+            talk_but(&mut hosts, |message| message.is_of(1));
         }
         assert!(hosts[2].leads() && hosts[1].votes(), "{hosts:?}");
     }
@@ -499,31 +523,37 @@ mod tests {
         for host in &mut hosts[1..] {
             host.node.campaign().expect("it is no leader");
         }
-        talk_but(&mut hosts, |message| is_of(message, 1));
+        talk_but(&mut hosts, |message| message.is_of(1));
         assert!(hosts[1..].iter().all(Consensus::is_candidate));
         for _ in 0..limits::ELECTION_TICKS.1 - CANDIDATE_AHEAD_TICKS {
             hosts[1..].iter_mut().for_each(Consensus::tick);
-            talk_but(&mut hosts, |message| is_of(message, 1));
+            talk_but(&mut hosts, |message| message.is_of(1));
         }
         assert!(hosts[1..].iter().any(Consensus::leads), "{hosts:?}");
     }
 
     #[test]
     fn a_request_for_a_vote_that_was_lost_is_repeated() {
-        for kind in [MessageType::MsgRequestPreVote, MessageType::MsgRequestVote] {
+        for of_pre_vote in [true, false] {
             let mut hosts = three();
-            let mut until_led = |patience: usize, lost: &dyn Fn(&Message) -> bool| {
+            let mut until_led = |patience: usize, lost: &dyn Fn(&OnWay) -> bool| {
                 let ticks = (0..patience).find(|_| {
                     hosts[1..].iter_mut().for_each(Consensus::tick);
-                    talk_but(&mut hosts, |message| is_of(message, 1) || lost(message));
+                    talk_but(&mut hosts, |message| message.is_of(1) || lost(message));
                     hosts[1..].iter().any(Consensus::leads)
                 });
                 ticks.is_some()
             };
             let (shortest, longest) = limits::ELECTION_TICKS;
-            let led = until_led(longest + 1, &|message| message.get_msg_type() == kind);
+            let led = until_led(
+                longest + 1,
+                &|message| matches!(message.raft.message, RaftMessage::VoteRequest { pre_vote, .. } if pre_vote == of_pre_vote),
+            );
             assert!(!led);
-            assert!(until_led(shortest / 2, &|_| false), "{kind:?} {hosts:?}");
+            assert!(
+                until_led(shortest / 2, &|_| false),
+                "pre-vote {of_pre_vote}: {hosts:?}"
+            );
         }
     }
 

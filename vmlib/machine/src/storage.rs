@@ -70,7 +70,10 @@ impl Log {
     }
 
     /// The configuration after an entry that changed it.
-    pub fn set_configuration(&mut self, configuration: ConfState) {
+    pub fn set_configuration(&mut self, mut configuration: ConfState) {
+        // The crate hands them out in an order that differs between runs.
+        configuration.voters.sort_unstable();
+        configuration.voters_outgoing.sort_unstable();
         self.configuration = configuration;
     }
 
@@ -93,11 +96,11 @@ impl Log {
 
     /// Begins anew after a snapshot that came from the leader.
     pub fn install(&mut self, snapshot: Snapshot) {
-        let metadata = snapshot.get_metadata();
+        let metadata = snapshot.metadata();
         self.before = (metadata.index, metadata.term);
         self.hard.commit = metadata.index;
         self.hard.term = self.hard.term.max(metadata.term);
-        self.configuration = metadata.get_conf_state().clone();
+        self.configuration = metadata.conf_state().clone();
         self.entries.clear();
         self.bytes = 0;
         self.snapshot = snapshot;
@@ -106,7 +109,7 @@ impl Log {
     /// Whether a new snapshot is wanted: the log has grown beyond a bound, or the configuration has
     /// changed, for raft's snapshot is of use only to a host that is in its configuration.
     pub fn wants_snapshot(&self, entries_max: u64, bytes_max: usize) -> bool {
-        let of_snapshot = self.snapshot.get_metadata().get_conf_state();
+        let of_snapshot = self.snapshot.metadata().conf_state();
         self.is_long(entries_max, bytes_max) || *of_snapshot != self.configuration
     }
 
@@ -168,7 +171,7 @@ impl Log {
 
 /// What the agreed state is to see of an entry: nothing of raft's own.
 pub fn payload(entry: &Entry) -> Bytes {
-    match entry.get_entry_type() {
+    match entry.entry_type() {
         raft::eraftpb::EntryType::EntryNormal => entry.data.clone(),
         _ => Bytes::new(),
     }
@@ -228,7 +231,7 @@ impl Storage for Log {
     }
 
     fn snapshot(&self, request_index: u64, _to: u64) -> raft::Result<Snapshot> {
-        let index = self.snapshot.get_metadata().index;
+        let index = self.snapshot.metadata().index;
         if index == 0 || index < request_index {
             return Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable));
         }
@@ -283,7 +286,7 @@ mod tests {
         assert_eq!((log.first_index(), log.last_index()), (Ok(26), Ok(41)));
         let snapshot = log.snapshot(0, 2).expect("there is one");
         assert_eq!(
-            (snapshot.get_metadata().index, &snapshot.data[..]),
+            (snapshot.metadata().index, &snapshot.data[..]),
             (40, &b"at 40"[..])
         );
         assert!(log.snapshot(41, 2).is_err());

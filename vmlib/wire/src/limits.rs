@@ -308,6 +308,12 @@ pub const FEED_BYTES: usize = 256 * 1024;
 /// A snapshot of the agreed state. Bytes.
 pub const SNAPSHOT_MAX: usize = 72 * 1024 * 1024;
 
+/// Entries in one message of Raft.
+pub const RAFT_ENTRIES_MAX: usize = 65_536;
+/// Hosts in one list of voters of Raft: five at most, and as many while they change.
+pub const RAFT_VOTERS_MAX: usize = 16;
+/// A term or an index of Raft: more than a machine can reach, and far from overflow.
+pub const RAFT_NUMBER_MAX: u64 = 1 << 48;
 /// Period of raft's tick.
 pub const TICK: Duration = Duration::from_millis(50);
 /// Period of the beats that request leases.

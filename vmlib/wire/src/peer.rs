@@ -9,6 +9,7 @@
 
 mod kept;
 mod moves;
+mod raft;
 
 use crate::{
     agreed::{Change, HostFacts, SnapshotAt},
@@ -32,6 +33,7 @@ pub use moves::{
     MoveOrder, MovePhase, MoveProgress, MoveReady, MoveRelease, MoveReport, MoveReported, MoveSent,
     MoveState, MoveWay, Sent,
 };
+pub use raft::{EntryContent, LogEntry, LogPosition, LogSnapshot, Raft, RaftMessage};
 use serde::{Deserialize, Serialize};
 
 message! {
@@ -79,13 +81,6 @@ pub struct Joined {
 pub struct Refused {
     /// Reason of the refusal.
     pub why: Failed,
-}
-
-/// A message of raft, as raft encodes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Raft {
-    /// The message in protobuf.
-    pub message: Body,
 }
 
 /// Changes that a daemon proposes for the log; to the leader, or to any voter, which passes them

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// The newest version that this build supports.
-pub const CURRENT: u16 = 3;
+pub const CURRENT: u16 = 4;
 /// The oldest version that this build supports.
-pub const OLDEST: u16 = 3;
+pub const OLDEST: u16 = 4;
 
 /// The inclusive range of versions that one end supports. Each end sends its range first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

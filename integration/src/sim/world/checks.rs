@@ -10,6 +10,17 @@ use vm_machine::{Agreed, HostPhase};
 use vm_wire::HostId;
 
 impl World {
+    /// Checks that a daemon has refused no message of another daemon after a step: the simulator's
+    /// links change no bytes.
+    pub(super) fn check_peers(&self, slot: Slot) -> Result<(), String> {
+        let node = &self.nodes[slot];
+        let daemon = node.daemon.as_ref();
+        match daemon.map_or(0, |daemon| daemon.counters().refused_peer) {
+            0 => Ok(()),
+            _ => Err(format!("{} refuses a message of another daemon", node.host)),
+        }
+    }
+
     /// Checks the agreed state of a daemon after a step, if it changed.
     ///
     /// Daemons at the same index hold the same state; the index never decreases; a host that was

@@ -8,7 +8,6 @@
 //! - a host ends by itself before its lease ends;
 //! - each proposed change is applied at most once.
 
-use protobuf::Message as _;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     time::Duration,
@@ -17,7 +16,7 @@ use vm_machine::{Agreement, AgreementConfig, AgreementOutput, Applied, ConnId, T
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{Change, HostFacts, SpawnRecord},
-    peer::{Alive, Feed, FeedAsk, Grant, Join, Joined, Propose, Refused},
+    peer::{Alive, Feed, FeedAsk, Grant, Join, Joined, Propose, Raft, RaftMessage, Refused},
 };
 
 /// The machine of all tests.
@@ -558,15 +557,21 @@ fn show(frame: &Frame) -> String {
     let sound = "frames are sound";
     match frame.header.op {
         Op::Raft => {
-            let raft = vm_wire::peer::Raft::read(frame).expect(sound);
-            let mut message = raft::eraftpb::Message::default();
-            message.merge_from_bytes(&raft.message).expect(sound);
-            let entries: Vec<_> = message.entries.iter().map(|entry| entry.index).collect();
-            let kind = format!("{:?}", message.get_msg_type());
-            let kind = kind.trim_start_matches("Msg");
-            let reject = if message.reject { " rejected" } else { "" };
-            let (term, index, commit) = (message.term, message.index, message.commit);
-            format!("{kind} term={term} index={index} commit={commit} entries={entries:?}{reject}")
+            let Raft { term, message } = Raft::read(frame).expect(sound);
+            match message {
+                RaftMessage::Append {
+                    before,
+                    commit,
+                    entries,
+                } => {
+                    let (index, count) = (before.index, entries.len());
+                    format!("Append term={term} index={index} commit={commit} entries={count}")
+                }
+                RaftMessage::Snapshot(snapshot) => {
+                    format!("Snapshot term={term} index={}", snapshot.at.index)
+                }
+                other => format!("{other:?} term={term}"),
+            }
         }
         Op::Alive => {
             let Alive { number, applied } = Alive::read(frame).expect(sound);

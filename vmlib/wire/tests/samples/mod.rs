@@ -4,6 +4,7 @@
 mod changes;
 mod checkpoints;
 mod moves;
+mod raft;
 mod values;
 
 use bytes::Bytes;
@@ -17,7 +18,7 @@ use vm_wire::{
     },
     peer::{
         Alive, DrainWay, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
-        Kept, Last, LastAsk, LinksDown, MoveWay, OutputLines, Propose, Raft, Refused, RunHold,
+        Kept, Last, LastAsk, LinksDown, MoveWay, OutputLines, Propose, Refused, RunHold,
         SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk,
     },
     task::{
@@ -281,12 +282,7 @@ fn peer(visitor: &mut impl Visitor) {
         },
     );
     visitor.message("Refused", Refused { why: failed() });
-    visitor.message(
-        "Raft",
-        Raft {
-            message: bytes(b"\x08\x01"),
-        },
-    );
+    raft::visit(visitor);
     let changes = vec![Change::Halt, Change::HostDead(HostId(3))];
     visitor.message(
         "Propose",
