@@ -17,9 +17,9 @@
 //! knows), who watches whom (the watcher's library knows), barriers (messages among members).
 //!
 //! Everything is bounded: living hosts and tasks, groups and memberships by the limits of
-//! [`vm_wire::limits`]; of what has ended, the last [`limits::ENDED_MAX`] tasks and the last
-//! [`limits::DEPARTED_MAX`] hosts are remembered. So a snapshot ([`Agreed::encode`]) always fits
-//! its frame.
+//! [`vm_wire::limits`]; of what has ended, the last [`ENDED_MAX`](vm_wire::limits::ENDED_MAX) tasks and
+//! the last [`DEPARTED_MAX`](vm_wire::limits::DEPARTED_MAX) hosts are remembered. So a snapshot
+//! ([`Agreed::encode`]) always fits its frame.
 
 mod applied;
 mod apply;

@@ -1,4 +1,5 @@
-//! A cut of an application, at the daemons of its tasks ([`crate::coordinator`] drives the checkpoint).
+//! A cut of an application, at the daemons of its tasks. The crate `vm-coordinator` has the decisions
+//! of the coordinator, which drives the checkpoint.
 //!
 //! The log makes the cut ([`Change::Cut`]). From the moment when a daemon applies that entry, it hands
 //! the application's tasks no message, no reply and no notification. Each task freezes, and a copy of

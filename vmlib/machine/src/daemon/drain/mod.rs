@@ -11,13 +11,15 @@
 //! tasks that are there then are all that will have to leave. The host's daemon asks the coordinators
 //! of their applications to move them, each as if a console had asked for it: the target is the
 //! living host with most room. A task whose move failed is tried at another host, at
-//! [`limits::DRAIN_TRIES`] hosts in all; one that cannot leave for a reason that passes by itself - it
-//! starts, ends, is on its way already, has a child process - is tried again, for
-//! [`limits::DRAIN_PATIENCE`] or as long as there is time ([`Drain::waits_for`]). One that cannot be moved stays and is named, and the others leave nevertheless.
+//! [`DRAIN_TRIES`](vm_wire::limits::DRAIN_TRIES) hosts in all. A task that cannot leave for a reason
+//! that passes by itself - it starts, ends, is moving already, has a child process - is tried again,
+//! for [`DRAIN_PATIENCE`](vm_wire::limits::DRAIN_PATIENCE) or as long as there is time
+//! ([`Drain::waits_for`]). A task that cannot be moved stays and is named, and the others leave
+//! nevertheless.
 //!
 //! A task that is suspended alone is handed on, and stays suspended (`suspended`).
 //!
-//! A drain may do more than move tasks ([`DrainWay`]). *Save first*: each application with a task here
+//! A drain may do more than move tasks ([`DrainWay`](vm_wire::peer::DrainWay)). *Save first*: each application with a task here
 //! is saved before the host drains; if one cannot be, nothing is begun. *Suspend*: the application of
 //! a task that cannot leave, because no host takes it or for any other reason, is suspended
 //! (`suspension`); then the host drains also if no other one takes tasks.

@@ -1,4 +1,5 @@
-//! The coordinators of applications, as their daemons see them ([`crate::coordinator`]).
+//! The coordinators of applications, as their daemons see them. The crate `vm-coordinator` has what
+//! coordinators decide.
 //!
 //! A coordinator is a process beside a daemon. The one that a master's library forks comes with the
 //! master's Welcome: the daemon hands over one end of a socket and keeps the other. Where none comes,

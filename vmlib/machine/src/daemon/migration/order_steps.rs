@@ -1,4 +1,4 @@
-//! What coordinators order of the tasks of this host ([`crate::daemon::coordinators`]), and what is reported
+//! What coordinators order of the tasks of this host ([`super::coordinator_steps`]), and what is reported
 //! to them.
 //!
 //! An order is heeded only if it bears the agreed term and comes from the agreed host. One that is

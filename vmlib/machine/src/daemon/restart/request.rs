@@ -208,7 +208,7 @@ impl Restarts {
 
     /// Nothing of this daemon is on its way into the log any more: what became of a restart of which
     /// the log says nothing now was in entries that this daemon was spared. (See
-    /// [`Daemon::sweep_lost_births`].)
+    /// [`Daemon::sweep_lost_births`](crate::Daemon::sweep_lost_births).)
     pub fn sweep_lost_restarts(&mut self, cx: &mut Context) {
         let state = cx.agreement.state();
         let is_lost = |(request, asked): &(&u64, &RestartRequest)| {

@@ -5,7 +5,7 @@
 //! was; the watcher's daemon asks there ([`LastAsk`]). Of a task that ended otherwise, or whose
 //! host is lost, no number is known and none is waited for.
 //!
-//! A library whose program waits for messages of one task asks likewise ([`Await`]): its receives from
+//! A library whose program waits for messages of one task asks likewise ([`Await`](vm_wire::task::Await)): its receives from
 //! that task fail, once all of its messages were received. The program is not told.
 
 use super::watching::LastAsked;

@@ -19,6 +19,6 @@ pub(in crate::daemon) struct Watching {
 pub(in crate::daemon) struct LastAsked {
     pub(super) host: HostId,
     pub(super) status: ExitStatus,
-    /// See [`Ended::watched`].
+    /// See [`Ended::watched`](vm_wire::task::Ended::watched).
     pub(super) watched: bool,
 }
