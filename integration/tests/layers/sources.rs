@@ -60,13 +60,14 @@ pub fn below(folder: &str) -> Vec<Source> {
 }
 
 /// The folders of the workspace's crates.
-pub const CRATES: [&str; 13] = [
+pub const CRATES: [&str; 14] = [
     "vmlib/wire",
     "vmlib/local",
     "vmlib/store",
     "vmlib/bucket",
     "vmlib/image",
     "vmlib/endpoint",
+    "vmlib/raft-build",
     "vmlib/machine",
     "vmlib/coordinator",
     "vmlib",
