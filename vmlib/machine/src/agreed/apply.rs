@@ -64,10 +64,7 @@ impl Agreed {
                 self.depart(*host, HostPhase::Dead, applied)?;
                 applied.push(Applied::HostDead(*host));
             }
-            Change::Spawn(record) => {
-                self.spawn(record)?;
-                applied.push(Applied::Spawned(record.clone()));
-            }
+            Change::Spawn(record) => applied.push(self.spawn(record)?),
             Change::Exit {
                 tid,
                 host,
@@ -95,16 +92,12 @@ impl Agreed {
                 group,
                 tid,
                 generation,
-            } => {
-                applied.push(self.change_member(group, *tid, *generation, Groups::join)?);
-            }
+            } => applied.push(self.change_member(group, *tid, *generation, Groups::join)?),
             Change::GroupLeave {
                 group,
                 tid,
                 generation,
-            } => {
-                applied.push(self.change_member(group, *tid, *generation, Groups::leave)?);
-            }
+            } => applied.push(self.change_member(group, *tid, *generation, Groups::leave)?),
             Change::Coordinator { app, host, term } => {
                 applied.push(self.coordinate(*app, *host, *term)?);
             }
@@ -303,7 +296,7 @@ impl Agreed {
         Ok(())
     }
 
-    fn spawn(&mut self, record: &SpawnRecord) -> Result<(), Void> {
+    fn spawn(&mut self, record: &SpawnRecord) -> Result<Applied, Void> {
         let SpawnRecord {
             asker,
             request,
@@ -374,7 +367,7 @@ impl Agreed {
             }
             self.insert_task(tid, task);
         }
-        Ok(())
+        Ok(Applied::Spawned(record.clone()))
     }
 
     /// A task that asks about its groups lives, and lived when it asked.
