@@ -5,24 +5,26 @@
 //! checkers examine every message that a program receives, every notification, and every change of
 //! an agreed state.
 //!
-//! Code map: `state` has the tables and the events; this file has the loop; `shell` carries out the
-//! outputs of daemons; `links` makes and breaks connections; `tasks` runs the processes of tasks;
-//! `joins` lets daemons join; `moves` freezes tasks, transfers their images and restores them;
-//! `checkpoints` has the store, `recovery` restarts applications from it; `coordinators` has the
-//! processes that drive moves; `faults` begins and ends faults; `checks` has the rules that always
-//! hold; `settle` the rules that hold at the end.
+//! Code map: `state` has the tables and the events; this file has the loop; `outputs` carries out the
+//! outputs of daemons; `daemons` has their leases, ends and consoles; `links` makes and breaks
+//! connections; `tasks` runs the processes of tasks; `joins` lets daemons join; `moves` freezes tasks,
+//! transfers their images and restores them; `drains` drains hosts; `checkpoints` has the store that
+//! all hosts share, `stores` the stores of single hosts, `suspended` the images of suspended tasks;
+//! `recovery` restarts applications; `coordinators` has the processes that drive moves; `faults` begins
+//! and ends faults; `checks` has the rules that always hold; `settle` the rules that hold at the end.
 
 mod checkpoints;
 mod checks;
 mod coordinators;
+mod daemons;
 mod drains;
 mod faults;
 mod joins;
 mod links;
 mod moves;
+mod outputs;
 mod recovery;
 mod settle;
-mod shell;
 mod state;
 mod stores;
 mod suspended;
