@@ -89,7 +89,7 @@ fn missing_grown_and_altered_files_are_different_problems() {
     assert_eq!(
         problem(&made, dir.path()),
         "data has changed since the save: it has 300001 bytes, and had 300000; restore its \
-         was"
+         former content"
     );
     fs::remove_file(&file).unwrap();
     assert_eq!(
