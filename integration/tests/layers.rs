@@ -29,20 +29,20 @@ use sources::{CRATES, Source, below, lines_with, of_crate, workspace};
 
 /// Folders, or beginnings of files' names, whose circles of imports are being removed. No entry is
 /// added.
-const CIRCLES_LEFT: &[&str] = &["vmlib/machine/", "vmlib/src/"];
+const CIRCLES_LEFT: &[&str] = &["vmlib/machine/src/agreement", "vmlib/src/"];
 
 /// Bound on the lines of a file.
 const FILE_LINES_MAX: usize = 700;
 
 /// Files that are larger, with the lines that they may have. No entry is added.
-const LARGE_FILES: &[(&str, usize)] = &[("vmlib/machine/tests/daemon/world.rs", 717)];
+const LARGE_FILES: &[(&str, usize)] = &[];
 
 /// Bound on the lines of a function.
 const FUNCTION_LINES_MAX: usize = 100;
 
 /// Functions that are longer: their crate's folder, their name, the lines that they may have. No
 /// entry is added.
-const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[("vmlib/machine", "carry_out_one", 199)];
+const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[];
 
 /// Folders of pure state machines.
 const STATE_MACHINES: &[&str] = &[

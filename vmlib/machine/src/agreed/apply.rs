@@ -56,15 +56,12 @@ impl Agreed {
             }
             Change::HostResumed(host) => applied.push(self.end_draining(*host)?),
             Change::HostLeaving(host) => applied.push(self.begin_leaving(*host)?),
-            Change::HostGone(host) => {
-                self.depart(*host, HostPhase::Gone, applied)?;
-                applied.push(Applied::HostGone(*host));
+            Change::HostGone(host) => self.depart(*host, Applied::HostGone(*host), applied)?,
+            Change::HostDead(host) => self.depart(*host, Applied::HostDead(*host), applied)?,
+            Change::Spawn(record) => {
+                self.spawn(record)?;
+                applied.push(Applied::Spawned(record.clone()));
             }
-            Change::HostDead(host) => {
-                self.depart(*host, HostPhase::Dead, applied)?;
-                applied.push(Applied::HostDead(*host));
-            }
-            Change::Spawn(record) => applied.push(self.spawn(record)?),
             Change::Exit {
                 tid,
                 host,
@@ -92,12 +89,20 @@ impl Agreed {
                 group,
                 tid,
                 generation,
-            } => applied.push(self.change_member(group, *tid, *generation, Groups::join)?),
+            } => {
+                applied.push(self.change_member(group, *tid, *generation, Groups::join)?);
+            }
             Change::GroupLeave {
                 group,
                 tid,
                 generation,
-            } => applied.push(self.change_member(group, *tid, *generation, Groups::leave)?),
+            } => {
+                applied.push(self.change_member(group, *tid, *generation, Groups::leave)?);
+            }
+            Change::Halt => {
+                self.halted = true;
+                applied.push(Applied::Halted);
+            }
             Change::Coordinator { app, host, term } => {
                 applied.push(self.coordinate(*app, *host, *term)?);
             }
@@ -107,12 +112,7 @@ impl Agreed {
                 term,
                 stop,
             } => {
-                let cut = CutUnderWay {
-                    term: *term,
-                    stop: *stop,
-                    gone: false,
-                };
-                applied.push(self.cut(*app, *epoch, cut)?);
+                applied.push(self.cut(*app, *epoch, *term, *stop)?);
             }
             Change::CutGo { app, epoch } => applied.push(self.let_go(*app, *epoch)?),
             Change::CutEnd {
@@ -136,10 +136,6 @@ impl Agreed {
             } => self.abandon(*app, *generation, *for_good, why, applied)?,
             Change::Unsuspend { app, from, over } => {
                 self.unsuspend(*app, *from, *over, applied)?;
-            }
-            Change::Halt => {
-                self.halted = true;
-                applied.push(Applied::Halted);
             }
         }
         Ok(())
@@ -272,18 +268,21 @@ impl Agreed {
         }
     }
 
-    /// A host goes, and with it what ran there.
+    /// A host goes, and with it all that ran there. `how` is reported last.
     fn depart(
         &mut self,
         host: HostId,
-        phase: HostPhase,
+        how: Applied,
         applied: &mut Vec<Applied>,
     ) -> Result<(), Void> {
         let found = self.hosts.get_mut(&host).ok_or(Void::NoHost(host))?;
         if !found.is_present() {
             return Err(Void::NoHost(host));
         }
-        found.phase = phase;
+        found.phase = match how {
+            Applied::HostDead(_) => HostPhase::Dead,
+            _ => HostPhase::Gone,
+        };
         self.lose_consoles(host);
         for app in self.going_back(host) {
             self.roll_back(app, Lost::Host(host), applied);
@@ -293,10 +292,11 @@ impl Agreed {
         }
         self.await_no_more(host, applied);
         self.remember_departed(host);
+        applied.push(how);
         Ok(())
     }
 
-    fn spawn(&mut self, record: &SpawnRecord) -> Result<Applied, Void> {
+    fn spawn(&mut self, record: &SpawnRecord) -> Result<(), Void> {
         let SpawnRecord {
             asker,
             request,
@@ -367,7 +367,7 @@ impl Agreed {
             }
             self.insert_task(tid, task);
         }
-        Ok(Applied::Spawned(record.clone()))
+        Ok(())
     }
 
     /// A task that asks about its groups lives, and lived when it asked.
@@ -435,18 +435,24 @@ impl Agreed {
         Ok(Applied::Coordinator { app, host, term })
     }
 
-    fn cut(&mut self, app: Tid, epoch: u32, cut: CutUnderWay) -> Result<Applied, Void> {
+    fn cut(
+        &mut self,
+        app: Tid,
+        epoch: u32,
+        term: u32,
+        stop: Option<Stop>,
+    ) -> Result<Applied, Void> {
         if !self.in_app.contains_key(&app) {
             return Err(Void::NoTask(app));
         }
         let last = self.coordinator(app).map_or(0, |last| last.term);
-        if last != cut.term {
+        if last != term {
             return Err(Void::Term(last));
         }
         if !self.epochs.contains_key(&app) && self.epochs.len() >= limits::APPS_SAVED_MAX {
             return Err(Void::Limit);
         }
-        if let Some(Stop::Suspend(how)) = cut.stop {
+        if let Some(Stop::Suspend(how)) = stop {
             self.check_suspend(how)?;
         }
         if self.suspended_task(app).is_some() {
@@ -457,7 +463,12 @@ impl Agreed {
         if busy || epochs.epoch.checked_add(1) != Some(epoch) {
             return Err(Void::Cut);
         }
-        (epochs.epoch, epochs.cut) = (epoch, Some(cut));
+        epochs.epoch = epoch;
+        epochs.cut = Some(CutUnderWay {
+            term,
+            stop,
+            gone: false,
+        });
         Ok(Applied::Cut {
             app,
             epoch,

@@ -2,7 +2,7 @@
 //! Another one replaces it, the move ends once, and orders of the former coordinator have no
 //! effect.
 
-use crate::world::{Carry, World, on};
+use crate::world::{Carry, CoordinatorProcess, World, on};
 use std::{collections::VecDeque, time::Duration};
 use vm_coordinator::Coordinator;
 use vm_machine::{ConnId, Coordinated, Input, MoveCounters};
@@ -15,16 +15,6 @@ use vm_wire::{
     task::FailKind,
 };
 
-/// The process of a coordinator.
-pub struct Process {
-    coordinator: Coordinator,
-    /// Whether it reads nothing.
-    pub hangs: bool,
-    unread: VecDeque<Frame>,
-    /// The orders that it gave.
-    pub orders: Vec<Order>,
-}
-
 impl World {
     /// Starts the process of a coordinator on a host.
     pub fn start_coordinator(&mut self, host: HostId, number: u64) {
@@ -32,7 +22,7 @@ impl World {
             return self.input(host, Input::CoordinatorGone(number));
         }
         let (coordinator, first) = Coordinator::new(500 + number as u32);
-        let process = Process {
+        let process = CoordinatorProcess {
             coordinator,
             hangs: false,
             unread: VecDeque::new(),
