@@ -36,7 +36,11 @@
 mod follow;
 mod joins;
 mod lead;
+mod leading;
 mod links;
+mod output;
+
+pub use output::AgreementOutput;
 
 use crate::{
     Agreed, Applied, ConnId, Time,
@@ -48,7 +52,7 @@ use crate::{
     storage::FOUNDING,
 };
 use joins::Joins;
-use lead::Leading;
+use leading::Leading;
 use links::Links;
 use std::collections::VecDeque;
 use vm_wire::{
@@ -71,25 +75,6 @@ impl Default for AgreementConfig {
             log_entries_max: limits::LOG_ENTRIES_MAX,
         }
     }
-}
-
-/// What the agreement wants done or tells.
-#[derive(Debug)]
-pub enum AgreementOutput {
-    /// Send over the link to a host; may be lost.
-    Send(HostId, Frame),
-    /// Answer a joiner: Joined or Refused.
-    Joiner(ConnId, Frame),
-    /// The entry at that index did this. [`Agreement::state`] is at that index or later.
-    Applied(u64, Applied),
-    /// This host's lease ends then: arm the timer that kills the daemon. `None`: the host is alone
-    /// and needs no lease, so none is armed.
-    Lease(Option<Time>),
-    /// A link to that host at that address is wanted.
-    Connect(HostId, String),
-    /// This host is not part of the machine any more, or no majority is left: end all tasks, say
-    /// why, exit. Nothing that may follow is of interest.
-    Lost(String),
 }
 
 /// One host's part in the agreement. See the module.

@@ -1,6 +1,6 @@
 //! Which hosts can be reached, and asking for links to those that are needed.
 
-use super::AgreementOutput;
+use super::output::AgreementOutput;
 use crate::{Agreed, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{Frame, HostId, limits};
