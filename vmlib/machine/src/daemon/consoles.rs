@@ -7,7 +7,7 @@
 use super::{
     Daemon,
     console::{Awaited, Begun, NO_MOVE},
-    requester::{MoveAsker, RunAsked},
+    requester::{Requester, RunAsked},
     restart::Restart,
     signal_numbers::SIGHUP,
     tasks::Asker,
@@ -103,23 +103,23 @@ impl Daemon {
                 Some(_) => Reply::Now(Answer::Done),
                 None => Reply::Later(Awaited::Host(name)),
             },
-            Request::Check(tid) => later(self.ask_check(MoveAsker::Console(conn, number), tid)),
+            Request::Check(tid) => later(self.ask_check(Requester::Console(conn, number), tid)),
             Request::Move(tid, to, way) => {
-                let asker = MoveAsker::Console(conn, number);
+                let asker = Requester::Console(conn, number);
                 later(self.ask_move(asker, tid, to.as_deref(), way))
             }
             Request::Moves => Reply::Now(Answer::Moves(self.move_rows())),
             Request::Checkpoint(tid, stop) => {
-                let asker = MoveAsker::Console(conn, number);
+                let asker = Requester::Console(conn, number);
                 let stop = stop.then_some(Stop::End);
                 later(self.ask_checkpoint(asker, tid, stop))
             }
             Request::Suspend(app, for_ms) => {
-                let asker = MoveAsker::Console(conn, number);
+                let asker = Requester::Console(conn, number);
                 later(self.ask_suspend(asker, app, for_ms))
             }
             Request::Resume(tid, host) => {
-                let asker = MoveAsker::Console(conn, number);
+                let asker = Requester::Console(conn, number);
                 later(self.ask_resume(asker, tid, host.as_deref()))
             }
             Request::Suspended => {
@@ -138,7 +138,7 @@ impl Daemon {
                 if attach && let Err(failed) = self.consoles.runs_nothing(conn) {
                     return failed.into();
                 }
-                let asker = MoveAsker::Console(conn, number);
+                let asker = Requester::Console(conn, number);
                 let wish = Restart {
                     app,
                     from,
@@ -159,7 +159,7 @@ impl Daemon {
                 Reply::Now(Answer::Done)
             }
             Request::Drain(name, way) => {
-                later(self.ask_drain(MoveAsker::Console(conn, number), &name, way))
+                later(self.ask_drain(Requester::Console(conn, number), &name, way))
             }
             Request::Undrain(name) => match self.ask_undrain(&name) {
                 Ok(host) => Reply::Later(Awaited::Resumed(host)),

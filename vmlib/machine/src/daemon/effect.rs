@@ -4,7 +4,7 @@
 //! effects in their order. The effects that the delivery of an effect leaves are delivered before
 //! those that waited behind it, as if the subsystem had called its sibling.
 
-use super::requester::MoveAsker;
+use super::requester::Requester;
 use crate::ConnId;
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -21,7 +21,7 @@ use vm_wire::{
 #[derive(Debug)]
 pub(super) enum Effect {
     /// The request of a console, a task, or this daemon itself has its reply.
-    Reply(MoveAsker, Answer),
+    Reply(Requester, Answer),
     /// The console of that application, if it is here, shows a line of the daemon.
     TellRun(Tid, String),
     /// The run of that application ends with this status, if its console is here.

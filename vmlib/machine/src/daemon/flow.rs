@@ -2,7 +2,7 @@
 
 use super::{
     Daemon,
-    requester::MoveAsker,
+    requester::Requester,
     restart::Restart,
     suspension::{ToResume, ToSuspend, check_resume, check_suspend, check_suspend_drained},
 };
@@ -113,7 +113,7 @@ impl Daemon {
     /// ended, or runs on.
     pub(super) fn ask_suspend(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         app: Tid,
         for_ms: u64,
     ) -> Result<(), Failed> {
@@ -126,7 +126,7 @@ impl Daemon {
     }
 
     /// Suspends the application of a task that cannot leave this host, which drains.
-    pub(super) fn suspend_drained(&mut self, asker: MoveAsker, tid: Tid) -> Result<(), Failed> {
+    pub(super) fn suspend_drained(&mut self, asker: Requester, tid: Tid) -> Result<(), Failed> {
         let how = check_suspend_drained(&self.cx)?;
         self.ask_checkpoint(asker, tid, Some(Stop::Suspend(how)))
     }
@@ -135,7 +135,7 @@ impl Daemon {
     /// does not.
     pub(super) fn ask_resume(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         app: Tid,
         host: Option<&str>,
     ) -> Result<(), Failed> {
@@ -151,7 +151,7 @@ impl Daemon {
             return;
         }
         let (asker, wish) = (
-            MoveAsker::Resume(app, generation),
+            Requester::Resume(app, generation),
             Restart::suspended(app, from),
         );
         if let Err(failed) = self.restarts.request(&mut self.cx, asker, wish) {

@@ -2,29 +2,31 @@
 
 use vm_wire::{Tid, console::WindowSize};
 
-/// Whose wish it is.
+/// The maker of a request, which is told the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MoveAsker {
-    /// A console's, by its number.
+pub(super) enum Requester {
+    /// A console, with its number of the request.
     Console(crate::ConnId, u64),
-    /// A task's, in that life of its application, by its number. It may have moved since.
+    /// A task, which may have moved since.
     Task {
+        /// The task.
         tid: Tid,
+        /// The generation of its application at the request.
         generation: u32,
+        /// Its number of the request.
         request: u64,
     },
-    /// This host's own, whose tasks are to leave.
+    /// The drain of this host: a task is to leave.
     Drain,
-    /// This daemon's own, since that application's policy says so.
+    /// The policy of that application: a checkpoint is due.
     Policy(Tid),
-    /// This daemon's own, since that application goes back, in that generation.
+    /// The recovery of that application, in that generation.
     Recovery(Tid, u32),
-    /// This host's own, which is to drain when that application is saved.
+    /// The drain of this host, which saves that application first.
     DrainSave(Tid),
-    /// This host's own, which drains and from which a task of that application cannot leave.
+    /// The drain of this host, which suspends that application because a task of it cannot leave.
     DrainSuspend(Tid),
-    /// This daemon's own, since there is room for that application, which is suspended under that
-    /// number.
+    /// This daemon, which resumes that suspended application, in that generation.
     Resume(Tid, u32),
 }
 

@@ -9,7 +9,7 @@
 use super::{
     context::{Context, Timer},
     effect::Effect,
-    requester::MoveAsker,
+    requester::Requester,
     restart::Restart,
 };
 use crate::{Output, Time, Unsuspended};
@@ -227,7 +227,7 @@ impl Suspensions {
 /// Somebody here wants an application suspended. The answer comes when it has ended, or runs on.
 pub(super) fn check_suspend(
     cx: &Context,
-    asker: MoveAsker,
+    asker: Requester,
     app: Tid,
     for_ms: u64,
 ) -> Result<ToSuspend, Failed> {
@@ -240,7 +240,7 @@ pub(super) fn check_suspend(
     if let Some(task) = state.living_task(app).filter(|task| task.app != app) {
         let whole = task.app.show(cx.machine);
         let refuse = |text: String| Err(Failed::new(FailKind::Refused, text));
-        if matches!(asker, MoveAsker::Task { .. }) {
+        if matches!(asker, Requester::Task { .. }) {
             return refuse(format!(
                 "{name} is a task of application {whole}: a task suspends whole applications \
                  only; suspend that one, or have a person suspend the task (vm suspend {name})"
@@ -297,13 +297,13 @@ fn check_room(cx: &Context) -> Result<(), Failed> {
 /// Somebody here wants an application resumed. The answer comes when it runs, or does not.
 pub(super) fn check_resume(
     cx: &Context,
-    asker: MoveAsker,
+    asker: Requester,
     app: Tid,
     host: Option<&str>,
 ) -> Result<ToResume, Failed> {
     let state = cx.agreement.state();
     let name = app.show(cx.machine);
-    let by_task = matches!(asker, MoveAsker::Task { .. });
+    let by_task = matches!(asker, Requester::Task { .. });
     if !by_task && state.living_task(app).is_some_and(|task| task.suspended) {
         return Ok(ToResume::Task);
     }

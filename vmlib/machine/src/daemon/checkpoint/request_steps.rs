@@ -3,7 +3,7 @@
 use super::policies::Policies;
 use crate::{
     Void,
-    daemon::{Daemon, requester::MoveAsker},
+    daemon::{Daemon, requester::Requester},
 };
 use vm_wire::{
     HostId, RequestKey, Tid,
@@ -19,7 +19,7 @@ impl Daemon {
     /// comes with the end of the checkpoint.
     pub(in crate::daemon) fn ask_checkpoint(
         &mut self,
-        requester: MoveAsker,
+        requester: Requester,
         tid: Tid,
         stop: Option<Stop>,
     ) -> Result<(), Failed> {
@@ -143,7 +143,7 @@ impl Daemon {
     /// sets the next time, nor while the last request has no result, since requests would queue up
     /// without end.
     pub(in crate::daemon) fn on_policy_due(&mut self, app: Tid) {
-        let requester = MoveAsker::Policy(app);
+        let requester = Requester::Policy(app);
         let checkpoints = &mut self.checkpoints;
         if !checkpoints.policies.take_due(self.cx.now, app)
             || checkpoints.requests.has_of(requester)

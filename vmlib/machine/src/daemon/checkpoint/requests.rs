@@ -6,7 +6,7 @@ use crate::{
     daemon::{
         context::{Context, Timer},
         effect::Effect,
-        requester::MoveAsker,
+        requester::Requester,
     },
 };
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(in crate::daemon) struct CheckpointRequests {
 /// One of them.
 #[derive(Debug)]
 struct CheckpointRequest {
-    requester: MoveAsker,
+    requester: Requester,
     ask: CheckpointAsk,
     /// When it was last sent, or something was last heard of it.
     at: Time,
@@ -54,7 +54,7 @@ enum Progress {
 
 impl CheckpointRequests {
     /// Makes a request for an application, and sends it to the coordinator.
-    pub fn make(&mut self, cx: &mut Context, requester: MoveAsker, app: Tid, stop: Option<Stop>) {
+    pub fn make(&mut self, cx: &mut Context, requester: Requester, app: Tid, stop: Option<Stop>) {
         let request = cx.next_request;
         cx.next_request += 1;
         let ask = CheckpointAsk {
@@ -76,7 +76,7 @@ impl CheckpointRequests {
     }
 
     /// Whether there is a request of this requester.
-    pub fn has_of(&self, requester: MoveAsker) -> bool {
+    pub fn has_of(&self, requester: Requester) -> bool {
         self.made.values().any(|made| made.requester == requester)
     }
 

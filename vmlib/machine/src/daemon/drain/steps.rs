@@ -3,7 +3,7 @@
 use super::state::{Drain, nowhere, taken_back};
 use crate::{
     Output, Time,
-    daemon::{Daemon, context::Timer, local_task::LocalTask, requester::MoveAsker},
+    daemon::{Daemon, context::Timer, local_task::LocalTask, requester::Requester},
     placement,
 };
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ impl Daemon {
     /// Somebody here wants the tasks of a host to leave. The answer comes with the end of it.
     pub(in crate::daemon) fn ask_drain(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         name: &str,
         way: DrainWay,
     ) -> Result<(), Failed> {
@@ -120,7 +120,7 @@ impl Daemon {
                 continue;
             };
             drain.saving.insert(app);
-            let asker = MoveAsker::DrainSave(app);
+            let asker = Requester::DrainSave(app);
             if let Err(failed) = self.ask_checkpoint(asker, tid, None) {
                 self.on_drain_saved(app, &Answer::Failed(failed));
             }
@@ -370,7 +370,7 @@ impl Daemon {
                     suspended,
                     ..MoveWay::default()
                 };
-                self.want_move(MoveAsker::Drain, tid, me, to, way);
+                self.want_move(Requester::Drain, tid, me, to, way);
             }
             Err(failed) if failed.kind == FailKind::Busy && drain.waits_for(now, tid) => {
                 drain.later.insert(tid);
@@ -404,7 +404,7 @@ impl Daemon {
             return;
         }
         drain.suspending.insert(app);
-        if let Err(failed) = self.suspend_drained(MoveAsker::DrainSuspend(app), tid) {
+        if let Err(failed) = self.suspend_drained(Requester::DrainSuspend(app), tid) {
             self.on_drain_suspended(app, &Answer::Failed(failed));
         }
     }

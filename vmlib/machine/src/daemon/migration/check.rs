@@ -7,7 +7,7 @@ use crate::{
         Daemon,
         local_task::LocalTask,
         objection::{CUT, Objection, STOPPED},
-        requester::MoveAsker,
+        requester::Requester,
     },
 };
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ impl Daemon {
     /// Somebody here wants to know whether a task can be moved.
     pub(in crate::daemon) fn ask_check(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         tid: Tid,
     ) -> Result<(), Failed> {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {

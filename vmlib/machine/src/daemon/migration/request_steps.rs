@@ -2,7 +2,7 @@
 
 use super::requests::{Driven, MoveAsked};
 use crate::{
-    daemon::{Daemon, context::Timer, requester::MoveAsker},
+    daemon::{Daemon, context::Timer, requester::Requester},
     placement,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ impl Daemon {
     /// Somebody here wants a task moved. The answer comes with the end of the move.
     pub(in crate::daemon) fn ask_move(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         tid: Tid,
         name: Option<&str>,
         way: MoveWay,
@@ -51,7 +51,7 @@ impl Daemon {
     /// A wish for a move of a living task: the coordinator of its application is asked.
     pub(in crate::daemon) fn want_move(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         tid: Tid,
         from: HostId,
         to: HostId,
@@ -84,7 +84,7 @@ impl Daemon {
     /// A number for a wish that the daemon of `host` will answer.
     pub(in crate::daemon) fn note_asked(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         host: HostId,
         tid: Option<Tid>,
     ) -> u64 {
@@ -175,26 +175,26 @@ impl Daemon {
         }
     }
 
-    pub(in crate::daemon) fn answer_asker(&mut self, asker: MoveAsker, answer: &Answer) {
+    pub(in crate::daemon) fn answer_asker(&mut self, asker: Requester, answer: &Answer) {
         match asker {
-            MoveAsker::Console(conn, number) => {
+            Requester::Console(conn, number) => {
                 self.consoles.reply(&mut self.cx, conn, number, answer);
             }
-            MoveAsker::Task {
+            Requester::Task {
                 tid,
                 generation,
                 request,
             } => self.answer_far_task(tid, generation, request, answer),
             // Its moves end where it is.
-            MoveAsker::Drain => {}
-            MoveAsker::Policy(app) => self.on_policy_answer(app, answer),
-            MoveAsker::Recovery(app, generation) => {
+            Requester::Drain => {}
+            Requester::Policy(app) => self.on_policy_answer(app, answer),
+            Requester::Recovery(app, generation) => {
                 self.restarts
                     .on_recovery_answer(&mut self.cx, app, generation, answer);
             }
-            MoveAsker::DrainSave(app) => self.on_drain_saved(app, answer),
-            MoveAsker::DrainSuspend(app) => self.on_drain_suspended(app, answer),
-            MoveAsker::Resume(app, generation) => {
+            Requester::DrainSave(app) => self.on_drain_saved(app, answer),
+            Requester::DrainSuspend(app) => self.on_drain_suspended(app, answer),
+            Requester::Resume(app, generation) => {
                 self.suspensions
                     .on_resume_answer(&mut self.cx, app, generation, answer);
             }
@@ -214,7 +214,7 @@ impl Daemon {
         }
         let asked = self.migration.requests.values();
         for driven in asked
-            .filter(|asked| asked.asker == MoveAsker::Drain)
+            .filter(|asked| asked.asker == Requester::Drain)
             .filter_map(|asked| asked.driven.as_ref())
         {
             if !self.migration.leaving.contains_key(&driven.ask.tid) {
@@ -226,7 +226,7 @@ impl Daemon {
 
     pub(in crate::daemon) fn on_move_end(&mut self, end: MoveEnd) {
         let asked = self.migration.requests.get(&end.request);
-        if asked.is_some_and(|asked| asked.asker == MoveAsker::Drain) {
+        if asked.is_some_and(|asked| asked.asker == Requester::Drain) {
             self.migration.requests.remove(&end.request);
             return self.on_drain_move_end(end);
         }

@@ -1,6 +1,6 @@
 //! Requests for moves, drains and checks that were made on this host.
 
-use crate::{Time, daemon::requester::MoveAsker};
+use crate::{Time, daemon::requester::Requester};
 use vm_wire::{
     HostId, Tid,
     peer::{MoveAsk, MovePhase, MoveReport, Sent},
@@ -9,7 +9,7 @@ use vm_wire::{
 /// A wish for a move, a drain or a check, by the number that this daemon gave it.
 #[derive(Debug)]
 pub(in crate::daemon) struct MoveAsked {
-    pub asker: MoveAsker,
+    pub asker: Requester,
     /// When it was asked for first, and how often since.
     pub since: Time,
     pub tries: u32,

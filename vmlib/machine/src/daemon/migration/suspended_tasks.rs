@@ -22,7 +22,7 @@
 use super::outgoing::{Leaving, Stage};
 use crate::{
     Output,
-    daemon::{Daemon, context::Timer, requester::MoveAsker, signal_numbers::SIGKILL},
+    daemon::{Daemon, context::Timer, requester::Requester, signal_numbers::SIGKILL},
     placement,
 };
 use std::collections::BTreeSet;
@@ -61,7 +61,7 @@ impl Daemon {
     /// Somebody here wants a single task suspended.
     pub(in crate::daemon) fn ask_suspend_task(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         tid: Tid,
     ) -> Result<(), Failed> {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
@@ -86,7 +86,7 @@ impl Daemon {
     /// takes tasks; else on another one, if one has room; else where it is nevertheless.
     pub(in crate::daemon) fn ask_resume_task(
         &mut self,
-        asker: MoveAsker,
+        asker: Requester,
         tid: Tid,
         host: Option<&str>,
     ) -> Result<(), Failed> {

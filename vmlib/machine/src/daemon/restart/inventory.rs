@@ -10,7 +10,7 @@
 //! sends it (`checkpoint/copies.rs`). Which one it is says the log, in the entry that brings the application back.
 
 use super::{
-    query::{Holders, InventoryQuery, Requester},
+    query::{Holders, InventoryQuery, QueriedFor},
     table::Restarts,
 };
 use crate::{
@@ -18,7 +18,7 @@ use crate::{
     daemon::{
         context::{Context, Question, Timer},
         effect::Effect,
-        requester::MoveAsker,
+        requester::Requester,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ impl Restarts {
         verify: bool,
     ) {
         let query = InventoryQuery {
-            requester: Requester::Restart(request),
+            requester: QueriedFor::Restart(request),
             app,
             from,
             verify,
@@ -63,7 +63,7 @@ impl Restarts {
         verify: bool,
     ) {
         let query = InventoryQuery {
-            requester: Requester::Console(conn, number),
+            requester: QueriedFor::Console(conn, number),
             app,
             from: None,
             verify,
@@ -173,11 +173,11 @@ impl Restarts {
         let Some(mut query) = self.queries.remove(&question) else {
             return;
         };
-        if let Requester::Console(conn, number) = query.requester {
+        if let QueriedFor::Console(conn, number) = query.requester {
             let said = query.said.into_iter();
             let stock = said.map(|(host, result)| HostStock { host, result });
             let answer = Answer::Stock(stock.collect());
-            return cx.effect(Effect::Reply(MoveAsker::Console(conn, number), answer));
+            return cx.effect(Effect::Reply(Requester::Console(conn, number), answer));
         }
         let read = query.candidates.pop();
         let ids = match read {
@@ -221,7 +221,7 @@ impl Restarts {
         holders: Holders,
     ) {
         let (app, host) = (query.app, query.manifest_of(id, cx.me));
-        let (Some(host), Requester::Restart(request)) = (host, query.requester) else {
+        let (Some(host), QueriedFor::Restart(request)) = (host, query.requester) else {
             return self.none_in_stock(cx, &query);
         };
         self.found_stock(request, holders, query.passed_over);
@@ -256,7 +256,7 @@ impl Restarts {
                 text.push_str(&format!("; host '{name}': {}", why.text));
             }
         }
-        if let Requester::Restart(request) = query.requester {
+        if let QueriedFor::Restart(request) = query.requester {
             self.fail(cx, request, Failed::new(FailKind::System, text));
         }
     }

@@ -10,7 +10,7 @@ pub type Holders = BTreeMap<Tid, Vec<HostId>>;
 /// A wish to bring an application back that waits for what hosts have in their stores.
 #[derive(Debug)]
 pub struct InventoryQuery {
-    pub(super) requester: Requester,
+    pub(super) requester: QueriedFor,
     pub(super) app: Tid,
     pub(super) from: Option<CheckpointId>,
     /// All of the checkpoint that is chosen is read.
@@ -26,7 +26,7 @@ pub struct InventoryQuery {
 
 /// The receiver of the result.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Requester {
+pub(super) enum QueriedFor {
     /// The wish for a restart of that number.
     Restart(u64),
     /// A console, by its number.

@@ -13,7 +13,7 @@ use crate::{
     daemon::{
         context::{Context, Timer},
         effect::Effect,
-        requester::MoveAsker,
+        requester::Requester,
         signal_numbers::SIGKILL,
     },
 };
@@ -58,7 +58,7 @@ impl Restarts {
         }
         let generation = state.epochs(app).generation;
         let failures = state.recovering(app).map_or(0, |it| it.failures);
-        let asker = MoveAsker::Recovery(app, generation);
+        let asker = Requester::Recovery(app, generation);
         if let Err(failed) = self.request(cx, asker, Restart::of(app, failures)) {
             self.abandon(cx, app, generation, &failed.text);
         }

@@ -10,7 +10,7 @@ use crate::{
     daemon::{
         context::{Context, Question},
         effect::Effect,
-        requester::MoveAsker,
+        requester::Requester,
     },
     placement,
 };
@@ -28,12 +28,12 @@ impl Restarts {
     pub fn request(
         &mut self,
         cx: &mut Context,
-        asker: MoveAsker,
+        asker: Requester,
         wish: Restart,
     ) -> Result<(), Failed> {
         let app = wish.app;
         let shown = app.show(cx.machine);
-        let by_itself = matches!(asker, MoveAsker::Recovery(..));
+        let by_itself = matches!(asker, Requester::Recovery(..));
         if !by_itself && cx.agreement.state().recovering(app).is_some() {
             let text = format!("application {shown} lost a host and is going back by itself");
             return Err(Failed::new(FailKind::Refused, text));
@@ -111,7 +111,7 @@ impl Restarts {
     /// Whether this daemon is resuming an application without a request of a user.
     pub fn is_resuming(&self) -> bool {
         let mut asked = self.requests.values();
-        asked.any(|asked| matches!(asked.asker, MoveAsker::Resume(..)))
+        asked.any(|asked| matches!(asked.asker, Requester::Resume(..)))
     }
 
     /// The manifest is read: the tasks are placed, and the restart is proposed.
@@ -262,7 +262,7 @@ impl Restarts {
             total_us: cx.now.since(asked.began).as_micros() as u64,
             passed_over: asked.passed_over.clone(),
         };
-        if let MoveAsker::Console(conn, _) = asked.asker
+        if let Requester::Console(conn, _) = asked.asker
             && asked.wish.attach
         {
             let hosts = hosts.into_keys().collect();

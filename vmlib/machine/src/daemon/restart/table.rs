@@ -1,7 +1,7 @@
 //! The restarts in which this daemon has a part.
 
 use super::query::{Holders, InventoryQuery};
-use crate::{Time, daemon::requester::MoveAsker};
+use crate::{Time, daemon::requester::Requester};
 use std::collections::BTreeMap;
 use vm_wire::{
     CheckpointId, HostId, Tid,
@@ -78,7 +78,7 @@ impl Restart {
 /// A request for a restart.
 #[derive(Debug)]
 pub struct RestartRequest {
-    pub(super) asker: MoveAsker,
+    pub(super) asker: Requester,
     pub(super) wish: Restart,
     pub(super) began: Time,
     /// Newer checkpoints that are not whole.
@@ -99,7 +99,7 @@ impl RestartRequest {
     /// Whether another checkpoint may be chosen after a failure. A recovery does so with its next
     /// request.
     pub(super) fn may_choose_again(&self) -> bool {
-        let by_itself = matches!(self.asker, MoveAsker::Recovery(..));
+        let by_itself = matches!(self.asker, Requester::Recovery(..));
         !by_itself && self.wish.from.is_none() && !self.wish.verify
     }
 }

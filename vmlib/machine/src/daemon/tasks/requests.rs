@@ -11,7 +11,7 @@ use crate::{
     daemon::{
         Daemon,
         context::Timer,
-        requester::MoveAsker,
+        requester::Requester,
         task_request::{Reply, Waiting},
     },
 };
@@ -192,8 +192,8 @@ impl Daemon {
         })
     }
 
-    fn asker_of(&self, tid: Tid, request: u64) -> MoveAsker {
-        MoveAsker::Task {
+    fn asker_of(&self, tid: Tid, request: u64) -> Requester {
+        Requester::Task {
             tid,
             generation: self.cx.life_of(tid),
             request,
