@@ -14,10 +14,10 @@
 
 use crate::{
     Task,
+    clock::now,
     error::GroupError,
     group::{Group, LOOK},
     message::{decode_value, encode_value},
-    primitive::now,
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

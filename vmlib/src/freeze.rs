@@ -18,7 +18,8 @@
 
 use crate::{
     checkpointer::Checkpointer,
-    interrupt::{borrowed, interrupt_socket, lost},
+    daemon_lost::end_process_in_handler,
+    interrupt::{borrowed, interrupt_socket},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -222,7 +223,7 @@ fn await_go() {
         }
         let socket = borrowed(socket);
         match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => lost(),
+            Ok((0, _)) | Err(Errno::CONNRESET) => end_process_in_handler(),
             Ok((len, _)) => {
                 if let Some((number, Some(order))) = Order::from_bytes(&packet[..len])
                     && let Order::Go {
@@ -255,7 +256,7 @@ fn stray() -> ! {
         b"vmlib: this is the image of a task, which only a machine brings back: see vm restart\n";
     // Nobody may be there to read it.
     let _ = rustix::io::write(borrowed(libc::STDERR_FILENO), text);
-    lost()
+    end_process_in_handler()
 }
 
 /// Answers the last order.

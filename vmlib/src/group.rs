@@ -9,8 +9,9 @@
 
 use crate::{
     Task,
+    clock::now,
     error::GroupError,
-    primitive::{Attempt, Shared, now},
+    primitive::{Attempt, Shared},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};

@@ -11,14 +11,12 @@
 use crate::{
     callbacks,
     checkpointer::Checkpointer,
+    clock,
     freeze::{self, report, report_saved},
     interrupt::{data_socket, interrupt_socket},
 };
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicI64,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering::SeqCst};
 use vm_image::{Carry, Folders, Moment, Options, raw::sys};
 use vm_wire::{
     interrupt::{Freeze, Report},
@@ -34,9 +32,8 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 static WRITER: AtomicI32 = AtomicI32::new(0);
 /// Memory is being sent while the task runs.
 static COPIES: AtomicBool = AtomicBool::new(false);
-/// The library's time when the image was written, and what is added to the system's. Microseconds.
+/// The library's time when the image was written. Microseconds.
 static SAVED_AT: AtomicI64 = AtomicI64::new(0);
-static OFFSET: AtomicI64 = AtomicI64::new(0);
 
 /// What of its open files goes along with a task that moves, or is in a checkpoint.
 const FOR_MOVE: Carry = Carry::Fitting(limits::MOVE_FILES);
@@ -44,12 +41,6 @@ const FOR_CHECKPOINT: Carry = Carry::RollBack {
     rewritable: limits::CHECKPOINT_FILES,
     others: limits::MOVE_FILES,
 };
-
-/// What is added to the time of the system's clock, so that the library's own does not jump when the
-/// process was brought back elsewhere. Microseconds.
-pub(crate) fn clock_offset() -> i64 {
-    OFFSET.load(Relaxed)
-}
 
 /// Gives up what was begun; whether there was something.
 pub(crate) fn give_up_begun() -> bool {
@@ -93,7 +84,7 @@ impl Checkpointer for Image {
         let image = image.into_raw_fd();
         IMAGE.store(image, SeqCst);
         CLOSED.store(false, SeqCst);
-        SAVED_AT.store(system_us() + clock_offset(), SeqCst);
+        SAVED_AT.store(system_us() + clock::offset(), SeqCst);
         if !begun {
             reap();
         }
@@ -121,7 +112,7 @@ impl Checkpointer for Image {
     }
 
     fn rebuild(&self) {
-        OFFSET.store(SAVED_AT.load(SeqCst) - system_us(), SeqCst);
+        clock::set_offset(SAVED_AT.load(SeqCst) - system_us());
         freeze::came_back(self);
     }
 

@@ -22,11 +22,12 @@
 //! locks nothing.
 //!
 //! The `unsafe` parts here are that handler, its installation, the descriptors that it knows by
-//! number, those that a process is handed over, and the end of the process.
+//! number, and those that a process is handed over.
 
 use crate::{
     callbacks,
     checkpointer::checkpointer,
+    daemon_lost::{end_process, end_process_in_handler},
     error::InitError,
     freeze,
     image::{in_section, prepare},
@@ -41,25 +42,11 @@ use rustix::{
 };
 use std::{
     ffi::c_int,
-    io::{self, IoSliceMut, Write},
+    io::{self, IoSliceMut},
     mem::{self, MaybeUninit},
     sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
 };
 use vm_wire::interrupt::{ORDER_LEN, ORDER_MAX, Order};
-
-/// What the process of a task exits with when its daemon has died: `EX_TEMPFAIL`, try again later.
-pub const STATUS_DAEMON_LOST: i32 = 75;
-
-/// Ends the process, because its daemon has died.
-pub(crate) fn daemon_lost() -> ! {
-    // Nobody may be there to read it.
-    let _ = writeln!(
-        std::io::stderr(),
-        "vmlib: the daemon of this host has ended, and so does this task"
-    );
-    // SAFETY: _exit takes no pointers, runs no code of this process and does not return.
-    unsafe { libc::_exit(STATUS_DAEMON_LOST) }
-}
 
 /// The nudge: a standard signal, of which one is enough, and which does nothing to a program that
 /// takes the handler away.
@@ -91,12 +78,6 @@ pub(crate) fn data_socket() -> RawFd {
 pub(crate) fn borrowed(socket: RawFd) -> BorrowedFd<'static> {
     // SAFETY: the task keeps both open until its process ends.
     unsafe { BorrowedFd::borrow_raw(socket) }
-}
-
-/// Ends the process: the daemon has died.
-pub(crate) fn lost() -> ! {
-    // SAFETY: _exit takes no pointers, runs no code of this process and does not return.
-    unsafe { libc::_exit(STATUS_DAEMON_LOST) }
 }
 
 /// What this process was handed under that number when it was started; taken once.
@@ -169,7 +150,7 @@ extern "C" fn nudged(_: c_int) {
     }
     let socket = interrupt_socket();
     if socket >= 0 && !read_orders(borrowed(socket)) {
-        lost()
+        end_process_in_handler()
     }
 }
 
@@ -184,7 +165,7 @@ pub(crate) fn heed_late() {
 /// Heeds what is in the interrupt socket. Does not return if the daemon has died.
 pub(crate) fn heed(socket: BorrowedFd<'_>) {
     if !as_in_handler(|| read_orders(socket)) {
-        daemon_lost()
+        end_process()
     }
 }
 
@@ -261,7 +242,7 @@ pub(crate) fn last_order(packet: &mut [u8; ORDER_MAX]) -> Option<(usize, Option<
     let mut room = [0; ORDER_MAX];
     loop {
         match receive(borrowed(interrupt_socket()), &mut room) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => daemon_lost(),
+            Ok((0, _)) | Err(Errno::CONNRESET) => end_process(),
             Ok((len, descriptor)) => {
                 *packet = room;
                 last = Some((len, descriptor));

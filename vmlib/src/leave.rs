@@ -9,9 +9,10 @@
 //! The two `unsafe` parts here are that function's declaration and its call.
 
 use crate::{
+    clock::now,
     error::{ExitError, InitError, TaskError},
     freeze,
-    primitive::{Attempt, Phase, Shared, now},
+    primitive::{Attempt, Phase, Shared},
     request::read_answer,
 };
 use std::{

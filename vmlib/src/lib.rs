@@ -222,7 +222,9 @@ mod portable;
 mod spawn;
 
 mod checkpointer;
+mod clock;
 mod coordinator;
+mod daemon_lost;
 mod freeze;
 #[cfg(target_arch = "x86_64")]
 mod image;
@@ -240,12 +242,12 @@ mod error;
 pub use bytes::Bytes;
 pub use callbacks::Callbacks;
 pub use checkpoints::Checkpointed;
+pub use daemon_lost::STATUS_DAEMON_LOST;
 pub use error::{
     ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RequestError, SendError,
     SpawnError, TaskError, ValueError,
 };
 pub use group::{Group, Members};
-pub use interrupt::STATUS_DAEMON_LOST;
 pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
 pub use notify::Event;
 pub use portable::Begun;

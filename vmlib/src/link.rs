@@ -9,7 +9,7 @@
 //!
 //! The one `unsafe` block here says how many bytes the kernel wrote into the buffer's spare room.
 
-use crate::{error::LinkError, interrupt::daemon_lost, primitive::now, two_phase::LOOK_TIME};
+use crate::{clock::now, daemon_lost::end_process, error::LinkError, two_phase::LOOK_TIME};
 use bytes::{BufMut, Bytes};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
@@ -139,7 +139,7 @@ impl Outgoing {
                 Ok(written) => self.advance(written),
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => daemon_lost(),
+                Err(Errno::PIPE | Errno::CONNRESET) => end_process(),
                 Err(cause) => return Err(system("writing to the daemon", cause)),
             }
         }
@@ -206,7 +206,7 @@ impl Incoming {
         let room = buffer.spare_capacity_mut();
         let room_len = room.len();
         match recv(socket, room, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) | Err(Errno::CONNRESET) => daemon_lost(),
+            Ok((_, 0)) | Err(Errno::CONNRESET) => end_process(),
             Ok((_, len)) => {
                 // SAFETY: the kernel wrote `len` bytes to the beginning of the spare room.
                 unsafe { buffer.advance_mut(len) };

@@ -6,8 +6,9 @@
 
 use crate::{
     Task,
+    clock::now,
     error::{RecvError, RequestError},
-    primitive::{Attempt, now},
+    primitive::Attempt,
     recv::none_or_wait,
 };
 use std::time::Duration;

@@ -20,19 +20,17 @@
 use crate::{
     awaited::Awaited,
     callbacks,
+    clock::now,
     error::{LinkError, TaskError},
     freeze,
-    image::{self, Section},
+    image::Section,
     interrupt,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
     portable::{self, LibraryState, Own},
     request::Requests,
     two_phase::TwoPhase,
 };
-use rustix::{
-    fd::AsFd,
-    time::{ClockId, clock_gettime},
-};
+use rustix::fd::AsFd;
 use std::{
     collections::{BTreeSet, VecDeque},
     num::NonZero,
@@ -107,14 +105,6 @@ pub(crate) enum Attempt<T> {
     Done(T),
     /// Try again when something has changed, or at the given time.
     Wait(Option<Time>),
-}
-
-/// The time, on the clock that all of the library uses: the system's, as it was when the task was
-/// saved for the last time.
-pub(crate) fn now() -> Time {
-    let now = clock_gettime(ClockId::Monotonic);
-    let system = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
-    Time((system + image::clock_offset()) as u64)
 }
 
 impl Shared {

@@ -9,10 +9,11 @@
 
 use crate::{
     Task,
+    clock::now,
     error::RecvError,
     message::{Envelope, Message, Source, Tag},
     notify::Event,
-    primitive::{Attempt, Core, Shared, now},
+    primitive::{Attempt, Core, Shared},
 };
 use std::time::Duration;
 use vm_endpoint::{EndpointError, Filter, Received, Time};
