@@ -1,8 +1,8 @@
-//! What a host's daemon decides.
+//! The daemon of a host, as a pure state machine.
 //!
-//! One [`Daemon`] per host. Its shell feeds it one [`Input`] at a time and carries out the
-//! [`Output`](crate::Output)s in their order; between two inputs nothing happens but time, and
-//! [`Daemon::deadline`] says until when nothing needs to.
+//! Each host has one [`Daemon`]. Its shell feeds it one [`Input`] at a time and carries out the
+//! [`Output`](crate::Output)s of each step in their order. The daemon does nothing between two
+//! inputs. [`Daemon::deadline`] gives the time at which the shell must feed [`Input::Tick`].
 //!
 //! # Parts
 //!
@@ -11,38 +11,41 @@
 //!
 //! | folder or file | what it decides |
 //! |---|---|
-//! | `routing/` | where a frame goes, on the hot path and off it; which links there are |
+//! | `routing/` | the route of each frame, on the hot path and off it; the links to other hosts |
 //! | `host/` | how this host arrives and leaves; hosts that cannot reach each other |
-//! | `tasks/` | how a process becomes a task, what tasks request, how they end, what they are told |
+//! | `tasks/` | how a process becomes a task; requests, ends and notifications of tasks |
 //! | `migration/` | moves: requests, coordinators and their orders, the source, the target, the end |
-//! | `drain/` | all tasks of this host leave |
+//! | `drain/` | the drain of this host |
 //! | `checkpoint/` | checkpoints: requests, policies, cuts, parts, and their copies on the disks of two hosts |
 //! | `restart/` | restarts of applications, by request or after a loss; which checkpoint is whole on all disks |
 //! | `suspension` | suspended applications, and how they are resumed |
-//! | `console/` | the consoles: replies, listings, the programs that they run, to the last line |
+//! | `console/` | the consoles: replies, listings, the programs that they run, the output of these |
 //! | `consoles` | which subsystem carries out a request of a console |
 //! | `hosts`, `flow` | steps in which several of these take part, in their order |
 //! | `orders` | reliable messages between daemons |
-//! | `context` | what all of these need: clock, identity, agreement, routes, timers, outbox |
-//! | `effect`, `settle` | what one of these has another do, and its delivery |
+//! | `context` | the state that all of these need: clock, identity, agreement, routes, timers, outbox |
+//! | `effect`, `settle` | work that one of these leaves for another, and its delivery |
 //! | `local_task`, `task_request`, `requester`, `objection`, `absent`, `counters`, `signal_numbers` | types that several of these share |
 //!
-//! # What holds
+//! # Invariants
 //!
-//! - All daemons decide by the same agreed state; what is only here (`tasks`, links, consoles)
-//!   dies with the host without harm to the others.
-//! - A task is in the local table from the entry that bore it (or the wish for it) until both its
-//!   `Exit` was applied and its process has ended.
-//! - Nothing that comes from outside can make a step panic: a task or a console that breaks the
-//!   protocol loses its connection, a peer loses its link and is counted.
-//! - Every table is bounded: by the tasks of the machine, each of which has one request under
-//!   way, or by a limit of [`vm_wire::limits`].
+//! - All daemons decide by the same agreed state. The state that only this daemon has (`tasks`,
+//!   links, consoles) is lost with its host, and no other daemon depends on it.
+//! - A task is in the local table from the log entry that places it on this host (a spawn, a move
+//!   or a restart) until its `Exit` was applied and its process has ended, or until a log entry
+//!   moves it to another host.
+//! - No input from outside can make a step panic. The daemon closes the connection of a task or a
+//!   console that breaks the protocol; it closes the link of a peer that does, and counts the case.
+//! - Every table is bounded: by the tasks of the machine, each of which has one request under way,
+//!   or by a limit of [`vm_wire::limits`].
 //!
-//! # How a message goes
+//! # Route of a message
 //!
-//! A frame of data is looked up once in [`Routes`](crate::route::Routes) and moved into the outbox; nothing is allocated
-//! or copied, and the body is not looked at. A frame whose receiver has no socket yet, or whose link
-//! is being made, waits as far as there is room. Any other that cannot go on is dropped; its sender
+//! The daemon looks a data frame up once in [`Routes`](crate::route::Routes) and moves the frame
+//! into the outbox. It allocates and copies nothing, and does not read the body. The daemon holds a
+//! frame whose receiver has no socket yet, or whose link is being made, as far as there is room.
+//! The daemon drops every other frame that it cannot route. The sender retains a dropped frame, and
+//! is notified when the receiver is reachable again or has ended.
 //! retains it and is told when there is a new way, or that there will be none.
 
 mod absent;
@@ -108,7 +111,7 @@ pub struct Daemon {
     drain: Option<Drain>,
     departure: Departure,
     arrival: Arrival,
-    /// Nothing is decided any more.
+    /// The daemon has emitted [`Output::End`](crate::Output::End) and ignores all inputs.
     over: bool,
 }
 
@@ -125,10 +128,10 @@ impl Daemon {
         Self::new(now, config, agreement, out)
     }
 
-    /// A daemon that was let into a machine.
+    /// The daemon of a host that a machine has admitted.
     ///
     /// # Errors
-    /// [`SnapshotError`] when what it was told cannot be read.
+    /// [`SnapshotError`] if the snapshot of the agreed state in `joined` cannot be read.
     pub fn joined(
         now: Time,
         config: DaemonConfig,
@@ -176,32 +179,33 @@ impl Daemon {
         daemon
     }
 
-    /// This daemon's part in the agreement, to be looked at.
+    /// This daemon's part in the agreement, for inspection.
     pub fn agreement(&self) -> &Agreement {
         &self.cx.agreement
     }
 
-    /// The hosts to which there are links.
+    /// The hosts to which this host has links.
     pub fn linked(&self) -> Vec<HostId> {
         self.cx.routes.links().collect()
     }
 
-    /// What was counted so far.
+    /// Counters of events since the daemon started.
     pub fn counters(&self) -> &Counters {
         &self.cx.counters
     }
 
-    /// Payload and overhead of the messages that tasks which have ended left here. Bytes.
+    /// Payload and overhead of the messages of ended tasks that this daemon retains. Bytes.
     pub fn kept_bytes(&self) -> u64 {
         self.cx.keeper.bytes()
     }
 
-    /// The tasks whose processes or ends are this daemon's matter.
+    /// The tasks in the local table: each has a process here, or an end that this daemon still
+    /// handles.
     pub fn local_tasks(&self) -> impl Iterator<Item = Tid> {
         self.tasks.keys().copied()
     }
 
-    /// When [`Input::Tick`] is due.
+    /// The time at which [`Input::Tick`] is due.
     pub fn deadline(&self) -> Time {
         let due = [
             self.cx.endpoint.deadline(),
@@ -213,7 +217,8 @@ impl Daemon {
         due.into_iter().flatten().fold(agreement, Time::min)
     }
 
-    /// Takes one input; what is to be done goes into `out`. After [`Output::End`](crate::Output::End) nothing follows.
+    /// Handles one input and appends its outputs to `out`. No output follows
+    /// [`Output::End`](crate::Output::End).
     pub fn step(&mut self, now: Time, input: Input, out: &mut Outbox) {
         if self.over {
             return;

@@ -1,5 +1,5 @@
-//! Whether a task can be moved, and what speaks against it: asked beforehand, of the daemon that
-//! would refuse the move, so that both say the same.
+//! Reasons against a move of a task. The daemon that would refuse the move replies to the check, so
+//! that the check and the move give the same reasons.
 
 use crate::{
     Time,
@@ -20,7 +20,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// Somebody here wants to know whether a task can be moved.
+    /// Begins the check, requested on this host, whether a task can be moved.
     pub(in crate::daemon) fn ask_check(
         &mut self,
         asker: Requester,
@@ -57,8 +57,8 @@ impl Daemon {
         self.answer_asked(end.request, &answer);
     }
 
-    /// All that is known to speak against moving a task of this host: its own reasons, and that no
-    /// host could take it.
+    /// All known reasons against a move of a task of this host: the objections of the task itself,
+    /// and the lack of a target.
     fn reasons_against(&self, tid: Tid) -> Result<Vec<String>, Failed> {
         let state = self.cx.agreement.state();
         if state.living_task(tid).is_none() {
@@ -78,7 +78,8 @@ impl Daemon {
         Ok(reasons)
     }
 
-    /// What speaks against moving a task of this host, wherever to. What does not pass comes first.
+    /// The objections to a move of a task of this host to any target. Objections that do not pass
+    /// come first.
     pub(in crate::daemon) fn objections(&self, tid: Tid) -> Vec<Objection> {
         let busy = self.migration.leaving.contains_key(&tid);
         if self.is_suspended(tid) {
@@ -106,7 +107,7 @@ impl Daemon {
                 false => Objection::lasting(text),
             });
         } else if busy {
-            // Somebody else's wish is being carried out.
+            // Another request moves the task.
             let text = "it is starting, ending, or on its way already; try again";
             reasons.push(Objection::lasting(text));
         } else if !task.is_some_and(LocalTask::is_settled) {

@@ -7,43 +7,45 @@ use vm_wire::{RequestKey, Tid, peer::Order};
 /// The process of an application's coordinator on this host.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// By which the shell knows it; of the last one if there is none.
+    /// The number under which the shell knows the process; after its end, the number of the ended
+    /// one.
     pub(super) number: u64,
-    /// The generation of the application that it was started for.
+    /// The generation of the application for which it was started.
     pub(super) generation: u32,
     pub(super) started: Time,
     pub(super) stage: Life,
-    /// Number of the last frame to it, and of the last that it acted on.
+    /// Number of the last frame to the process.
     pub(super) sent: u64,
+    /// Number of the last frame that the process has handled.
     pub(super) heard: u64,
-    /// Since when it has been silent about one.
+    /// Since when it has not handled a frame that was sent to it.
     pub(super) silent: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It is gone; the next one is started in a moment.
+    /// The process has ended; the next one starts after `limits::COORDINATOR_PAUSE`.
     Gone,
-    /// It is being started.
+    /// The process starts.
     Starting,
-    /// It is there.
+    /// The process has reported that it is ready.
     Ready,
-    /// The log was asked to make it the coordinator under that term.
+    /// This daemon has proposed the process as coordinator, under this term.
     Proposed(u32),
-    /// It is the coordinator.
+    /// The process is the agreed coordinator, under this term.
     Serving(u32),
 }
 
-/// All that this daemon knows of coordinators.
+/// The coordinators of this host.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Coordinators {
-    /// By application.
+    /// The process of each application's coordinator.
     pub(super) processes: BTreeMap<Tid, Process>,
     /// Number of the last process.
     pub(super) last: u64,
-    /// Applications of which a term was proposed and is not applied yet.
+    /// Applications for which a term was proposed and is not applied yet.
     pub(super) proposed: BTreeSet<Tid>,
-    /// Wishes that wait until a coordinator here serves, with their applications, since when, and in
-    /// which life of the application.
+    /// Requests that wait until a coordinator on this host serves, by application and key: since
+    /// when, the generation of the application, and the request.
     pub(super) waiting: BTreeMap<(Tid, RequestKey), (Time, u32, Order)>,
 }

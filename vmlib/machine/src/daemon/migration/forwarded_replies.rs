@@ -1,13 +1,14 @@
-//! Answers that follow their tasks.
+//! Replies that follow their tasks.
 //!
-//! A move, a check, a drain or a checkpoint may take long, and the task that asked for it may move meanwhile, by
-//! that very wish. The daemon that was asked owes the answer, and sends it to wherever the task is
-//! then. The task's new daemon knows from its belongings that its request is under way, and does
-//! not carry it out a second time; it does so only if the daemon that owes the answer is lost.
+//! A move, a check, a drain or a checkpoint may take long, and the task that requested it may move
+//! meanwhile, because of that very request. The daemon that accepted the request owes the reply,
+//! and sends the reply to the host of the task at that time. The new daemon of the task knows from
+//! the task's belongings that the request is under way, and does not carry it out a second time.
+//! The new daemon carries a repeated request out only if the daemon that owes the reply is lost.
 //!
-//! An answer that is ahead of the log here waits until that has caught up. One that was asked for in an
-//! earlier life of the application is dropped: what went back asks anew, perhaps something else by the
-//! same number.
+//! A reply that is ahead of the local log waits until the log has caught up. A reply to a request
+//! of an earlier generation of the application is dropped: a restarted task makes its request
+//! again, and may give the same number to a different request.
 
 use crate::daemon::{Daemon, task_request::Waiting};
 use vm_wire::{
@@ -18,7 +19,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// Answers a task that asked here, wherever it is now.
+    /// Replies to a task that made its request on this host, wherever the task is now.
     pub(in crate::daemon) fn answer_far_task(
         &mut self,
         tid: Tid,
@@ -33,14 +34,15 @@ impl Daemon {
             Answer::Checkpointed(report) => Saved { report }.frame(),
             Answer::Restarted(report) => Resumed { report }.frame(),
             Answer::Failed(failed) => failed.frame(),
-            // Nothing else is asked for a task.
+            // A task makes no other kind of request to other daemons.
             _ => return,
         };
         let frame = frame.between(self.cx.tid, tid).asked(request);
         self.pass_answer(tid, generation, request, frame);
     }
 
-    /// The answer goes to the task, here or where it is, unless its application has gone back since.
+    /// Gives the reply to the task on this host, or sends it to the task's host. Drops the reply if
+    /// the application has been restarted since the request.
     fn pass_answer(&mut self, tid: Tid, generation: u32, request: u64, answer: Frame) {
         if self.cx.life_of(tid) != generation {
             return;
@@ -52,7 +54,7 @@ impl Daemon {
         }
     }
 
-    /// The task has moved: its answer goes after it.
+    /// Sends a reply to the host to which the task has moved.
     pub(in crate::daemon) fn send_answer_after(&mut self, tid: Tid, request: u64, answer: &Frame) {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
             return;
@@ -72,7 +74,7 @@ impl Daemon {
         }
     }
 
-    /// An answer has come for a task that is here, was here, or will be.
+    /// A reply arrived for a task that is, was or will be on this host.
     pub(in crate::daemon) fn on_task_answer(&mut self, answer: TaskAnswer) {
         let tid = answer.tid;
         let known = self.cx.agreement.state().task(tid);
@@ -85,14 +87,15 @@ impl Daemon {
         }
     }
 
-    /// The log has come to know where a task is.
+    /// The local log has applied where a task is: handles the reply that waited for that.
     pub(in crate::daemon) fn review_answer(&mut self, tid: Tid) {
         if let Some(answer) = self.migration.early_answers.remove(&tid) {
             self.on_task_answer(answer);
         }
     }
 
-    /// The daemon of `host` will not answer that task any more: what it asks again is carried out.
+    /// The daemon of `host` will not reply to the task any more. If the task repeats its request,
+    /// this daemon carries the request out.
     pub(in crate::daemon) fn ask_anew(&mut self, tid: Tid, host: HostId) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && task.waiting == Some(Waiting::Elsewhere(host))

@@ -1,17 +1,18 @@
-//! A task of another host, or of the store, that is on its way to this host.
+//! A task that moves from another host, or from the store, to this host.
 
 use vm_wire::{HostId, peer::Belongings};
 
-/// A task of another host that is on its way here.
+/// A task that moves from another host, or from the store, to this host.
 #[derive(Debug)]
 pub(in crate::daemon) struct Arriving {
-    /// Where it was; none if it comes from the store.
+    /// The source; [`HostId::NONE`] if the image is in the store.
     pub from: HostId,
     pub incarnation: u32,
-    /// What belongs to it, once the source has released it.
+    /// The state of the task beside its image, once the source has released the task.
     pub belongings: Option<Belongings>,
-    /// Its process has ended before it could go on.
+    /// The process of the task ended before it could resume.
     pub lost: bool,
-    /// What that process has said on its standard error: why it could not become the task.
+    /// Standard error of that process, at most `limits::MOVE_WORDS_MAX` bytes: the reason why it
+    /// could not become the task.
     pub said: Vec<u8>,
 }

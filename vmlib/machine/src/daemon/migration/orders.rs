@@ -1,4 +1,4 @@
-//! Orders of coordinators to this host, and what became of them.
+//! Orders of coordinators to this host, and their results.
 
 use crate::Time;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,22 +8,23 @@ use vm_wire::{
     task::Failed,
 };
 
-/// Orders, and what became of them.
+/// Orders of coordinators, and their results.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct MoveOrders {
-    /// Orders of terms that the log here does not know yet, with their senders.
+    /// Orders of terms that the local log does not know yet, with their senders.
     pub early: BTreeMap<RequestKey, (HostId, Order)>,
-    /// Orders that wait for the end of a checkpoint, with their senders, and since when.
+    /// Orders that wait for the end of a checkpoint: since when, sender, order.
     pub held: BTreeMap<RequestKey, (Time, HostId, MoveOrder)>,
-    /// How moves from here ended, and in which order.
+    /// Results of ended moves from this host, at most `limits::MOVES_ENDED_MAX`.
     pub(super) ended: BTreeMap<RequestKey, (Tid, Result<MoveReport, Failed>)>,
+    /// The keys of `ended`, the oldest first.
     pub(super) ended_order: VecDeque<RequestKey>,
-    /// What is to be reported.
+    /// Reports to coordinators that are not sent yet.
     pub(super) reports: VecDeque<MoveReported>,
 }
 
 impl MoveOrders {
-    /// Whether something is to be reported.
+    /// Whether a report is not sent yet.
     pub fn has_reports(&self) -> bool {
         !self.reports.is_empty()
     }

@@ -1,4 +1,4 @@
-//! A task of this host that is on its way to another host, or into the store.
+//! A task of this host that moves to another host, or into the store.
 
 use crate::{Time, Written};
 use vm_wire::{
@@ -7,59 +7,64 @@ use vm_wire::{
     peer::{MoveReport, MoveWay},
 };
 
-/// A task of this host that is on its way to another, or into the store (`suspended`).
+/// A task of this host that moves to another host, or into the store (`way.suspended`).
 #[derive(Debug)]
 pub(in crate::daemon) struct Leaving {
     pub to: HostId,
     pub incarnation: u32,
     pub way: MoveWay,
-    /// Of the offer.
+    /// Number of the offer.
     pub number: u64,
-    /// The way of the image of a task that is suspended: what the target knows it by.
+    /// The ticket with which the image of a suspended task is sent to the target.
     pub ticket: Option<u64>,
-    /// Of a task that is to be suspended: what its image is called in the store, and that, once it is
-    /// whole.
+    /// For a task that is being suspended: the name of its image in the store.
     pub name: Option<String>,
+    /// For a task that is being suspended: its image, once it is complete in the store.
     pub image: Option<Part>,
-    /// Whose wish it is: a daemon, and its number for it.
+    /// The request: the daemon that made it, and its number there.
     pub asker: RequestKey,
     pub stage: Stage,
-    /// When each stage began, as far as they have.
+    /// When the move began.
     pub begun: Time,
+    /// When the target was ready for the image.
     pub prepared: Time,
+    /// When pre-copy ended.
     pub copied: Time,
+    /// When the task had written its image.
     pub saved: Time,
-    /// When the task had come to a call of the library, if it stops in these alone.
+    /// When the task reached a call of the library, if it can be frozen only in such calls.
     pub held: Option<Time>,
-    /// When all of the image was sent, if that was seen.
+    /// When the transfer process had sent the whole image, if that was observed.
     pub sent: Option<Time>,
+    /// When the target had the whole image.
     pub loaded: Option<Time>,
+    /// When the source released the task.
     pub released: Time,
-    /// What was sent while the task ran: bytes and rounds.
+    /// Sent by pre-copy: bytes, and pre-copy rounds.
     pub rounds: (u64, u32),
     pub written: Written,
-    /// It was released before its request was answered: the answer is to follow it.
+    /// The task was released before its request had a reply; the reply has to follow the task.
     pub unanswered: bool,
-    /// It was released, and then proposed that it stays.
+    /// After the release, the source was in doubt and proposed that the task stays.
     pub doubted: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::daemon) enum Stage {
-    /// The target was asked.
+    /// The source has sent its offer to the target.
     Offered,
-    /// The task was told to write its image; it runs. Left at once where there is no pre-copy.
+    /// The task writes its image while it runs. This stage ends at once if there is no pre-copy.
     Copying,
-    /// The task was told to stop and to write the rest.
+    /// The task was ordered to freeze and to write the rest of its image.
     Saving,
-    /// The image is written; the target is to say that it has it.
+    /// The image is written; the source waits until the target reports that it has the image.
     Loading,
-    /// The target may propose.
+    /// The target may propose `Relocate`.
     Released,
 }
 
 impl Leaving {
-    /// It begins, and the target is asked.
+    /// A move at its first stage, with an offer to the target.
     pub fn new(
         now: Time,
         (to, incarnation): (HostId, u32),
@@ -92,11 +97,12 @@ impl Leaving {
         }
     }
 
-    /// How it went, now that the log says that it is over: from here to there.
+    /// The report of a move that the log has decided. `from` and `to` are its source and target.
     pub fn report(self, now: Time, (from, to): (HostId, HostId), sent_again: u64) -> MoveReport {
         let span = |from: Time, to: Time| to.since(from).as_micros() as u64;
         let loaded = self.loaded.unwrap_or(self.saved).max(self.saved);
-        // Whoever has all of it may be quicker to say so than the end of the sender is seen.
+        // The target may report the complete image before the source observes the end of its
+        // transfer process.
         let sent = self.sent.unwrap_or(loaded).clamp(self.saved, loaded);
         let stopped = span(self.copied, self.saved);
         let save_us = (self.written.time.as_micros() as u64).min(stopped);

@@ -1,8 +1,8 @@
-//! How far moves are, for those who wait for them.
+//! Progress of moves, for the requesters that wait for their ends.
 //!
-//! The source sees how much of an image was sent, and tells the daemon at which the move was asked
-//! for, about once a second. That daemon keeps the last word of each, beside the phase that the
-//! coordinator has told, until the move is over.
+//! The source observes how much of an image was sent. About once a second it reports the amount to
+//! the daemon of the requester. That daemon keeps the last report of each move, together with the
+//! phase that the coordinator reported, until the move has ended.
 
 use super::{outgoing::Stage, requests::Driven};
 use crate::daemon::Daemon;
@@ -13,7 +13,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// At the source: so much of an image was sent.
+    /// At the source: part of an image was sent.
     pub(in crate::daemon) fn on_sent(&mut self, tid: Tid, sent: Sent) {
         let Some(moving) = self.migration.leaving.get(&tid) else {
             return;
@@ -26,15 +26,15 @@ impl Daemon {
         };
         match host == self.cx.me {
             true => self.on_move_sent(&told),
-            // If too many orders wait, the next one tells.
+            // A report that finds no room is dropped; the next report replaces it.
             false => {
                 self.cx.send_news(host, &Order::MoveSent(told));
             }
         }
     }
 
-    /// At the source: its sender has ended. What ends before the image was written has failed, of
-    /// which others tell.
+    /// At the source: the transfer process has sent the whole image. A transfer process that ends
+    /// before the image was written has failed; the task reports that failure.
     pub(in crate::daemon) fn on_sent_all(&mut self, tid: Tid) {
         let now = self.cx.now;
         if let Some(moving) = self.migration.leaving.get_mut(&tid)
@@ -44,7 +44,7 @@ impl Daemon {
         }
     }
 
-    /// Where the move was asked for.
+    /// At the daemon of the requester: the source reports how much was sent.
     pub(in crate::daemon) fn on_move_sent(&mut self, told: &MoveSent) {
         let asked = self.migration.requests.get_mut(&told.request);
         if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut())
@@ -54,7 +54,7 @@ impl Daemon {
         }
     }
 
-    /// The moves that were asked for here.
+    /// One row for each move that was requested on this host.
     pub(in crate::daemon) fn move_rows(&self) -> Vec<MoveRow> {
         let driven = self.migration.requests.values();
         let driven = driven.filter_map(|asked| asked.driven.as_ref());

@@ -1,4 +1,4 @@
-//! Wishes for moves, at the daemon where they were made: of consoles, of tasks, of a drain.
+//! Requests for moves from consoles, tasks and drains, at the daemon on whose host they were made.
 
 use super::requests::{Driven, MoveAsked};
 use crate::{
@@ -15,7 +15,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// Somebody here wants a task moved. The answer comes with the end of the move.
+    /// Begins the move of a task, requested on this host. The reply comes at the end of the move.
     pub(in crate::daemon) fn ask_move(
         &mut self,
         asker: Requester,
@@ -48,7 +48,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// A wish for a move of a living task: the coordinator of its application is asked.
+    /// Requests a move of a living task from the coordinator of its application.
     pub(in crate::daemon) fn want_move(
         &mut self,
         asker: Requester,
@@ -81,7 +81,7 @@ impl Daemon {
         self.ask_coordinator(request);
     }
 
-    /// A number for a wish that the daemon of `host` will answer.
+    /// Numbers a request to which the daemon of `host` will reply.
     pub(in crate::daemon) fn note_asked(
         &mut self,
         asker: Requester,
@@ -102,7 +102,7 @@ impl Daemon {
         request
     }
 
-    /// Asks the coordinator for a move that is wanted here: the first time, or again.
+    /// Sends a move request of this host to the coordinator, for the first time or again.
     pub(in crate::daemon) fn ask_coordinator(&mut self, number: u64) {
         let now = self.cx.now;
         let state = self.cx.agreement.state();
@@ -125,7 +125,7 @@ impl Daemon {
         }
     }
 
-    /// Perhaps no coordinator has taken up a move that is wanted here.
+    /// Ends a move request that no coordinator has accepted within `limits::COORDINATOR_WAIT`.
     pub(in crate::daemon) fn on_asked_due(&mut self, number: u64) {
         let asked = self.migration.requests.get(&number);
         let waits = asked
@@ -140,7 +140,7 @@ impl Daemon {
         }
     }
 
-    /// A move that is wanted here ends without having been made.
+    /// Ends a move request of this host that was not carried out.
     pub(in crate::daemon) fn end_asked(&mut self, request: u64, tid: Tid, failed: Failed) {
         let end = MoveEnd {
             request,
@@ -150,7 +150,7 @@ impl Daemon {
         self.on_move_end(end);
     }
 
-    /// Moves that are wanted here end: their tasks have.
+    /// Ends the move requests of this host that `which` selects, because their tasks have ended.
     pub(in crate::daemon) fn end_moves(&mut self, which: impl Fn(&Driven) -> bool) {
         let asked = self.migration.requests.iter();
         let driven = asked.filter_map(|(number, asked)| Some((*number, asked.driven.as_ref()?)));
@@ -168,7 +168,7 @@ impl Daemon {
         }
     }
 
-    /// Tells whoever had that wish what came of it.
+    /// Replies to the requester of that request.
     pub(in crate::daemon) fn answer_asked(&mut self, request: u64, answer: &Answer) {
         if let Some(asked) = self.migration.requests.remove(&request) {
             self.answer_asker(asked.asker, answer);
@@ -185,7 +185,7 @@ impl Daemon {
                 generation,
                 request,
             } => self.answer_far_task(tid, generation, request, answer),
-            // Its moves end where it is.
+            // The moves of a drain end in `on_move_end`.
             Requester::Drain => {}
             Requester::Policy(app) => self.on_policy_answer(app, answer),
             Requester::Recovery(app, generation) => {
@@ -201,8 +201,9 @@ impl Daemon {
         }
     }
 
-    /// The living host of the same architecture with most room for each of its processors, and
-    /// none of `except`. What is on its way from here, or is to leave in a drain, counts as there.
+    /// The host with the most room per processor among the living hosts of the same architecture
+    /// that are not in `except`. Tasks that are moving from here to a host, or that a drain moves
+    /// there, count as tasks of that host.
     pub(in crate::daemon) fn choose_target(
         &self,
         from: HostId,
@@ -232,7 +233,8 @@ impl Daemon {
         }
         let answer = match end.result {
             Ok(report) => {
-                // Who hears of it may ask for the next at once, and is to be understood then.
+                // After the reply, the requester may request the next move at once. The local log
+                // must know the end of this move by then.
                 let state = self.cx.agreement.state();
                 let known = state.living_task(end.tid).map(|task| task.incarnation);
                 let asked = self.migration.requests.get_mut(&end.request);
@@ -251,8 +253,9 @@ impl Daemon {
         self.answer_asked(end.request, &answer);
     }
 
-    /// A task could not be moved for a reason that passes by itself: that is wanted again in a moment,
-    /// under another number, as what became of this one is remembered. Whether there is time for it.
+    /// Schedules another attempt of a move that was refused for a reason that passes. The attempt
+    /// gets a new number, because the source remembers the result under the old number. `false` if
+    /// there is no time left for another attempt.
     fn ask_later(&mut self, request: u64) -> bool {
         let Some(mut asked) = self.migration.requests.remove(&request) else {
             return false;
@@ -272,8 +275,8 @@ impl Daemon {
         true
     }
 
-    /// The pause after a refusal is over: the move is requested again of the host where the task is now.
-    /// A task that has ended meanwhile has no coordinator that could reply.
+    /// The pause after a refusal is over: requests the move again from the host where the task is
+    /// now. A task that has ended meanwhile has no coordinator that could reply.
     pub(in crate::daemon) fn on_ask_again(&mut self, number: u64) {
         let Some(asked) = self.migration.requests.get_mut(&number) else {
             return;
@@ -290,7 +293,8 @@ impl Daemon {
         self.ask_coordinator(number);
     }
 
-    /// The log has come to know where a task is, or that it has ended: who wanted it there is told.
+    /// The local log has applied a move or the end of a task: replies to requests whose reports
+    /// waited for that.
     pub(in crate::daemon) fn review_ends(&mut self, tid: Tid) {
         let mut ends = Vec::new();
         for (request, asked) in &mut self.migration.requests {
@@ -306,7 +310,7 @@ impl Daemon {
         }
     }
 
-    /// What whoever has a wish is told if no coordinator of the application took it up.
+    /// The reply to a requester if no coordinator of the application has accepted the request.
     pub(in crate::daemon) fn not_taken_up(&self, app: Tid) -> Failed {
         let host = self.cx.where_to_ask(app);
         let cut_off = host.filter(|host| self.unreachable.cut_off(&self.cx).contains(host));

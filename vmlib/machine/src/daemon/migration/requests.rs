@@ -6,40 +6,42 @@ use vm_wire::{
     peer::{MoveAsk, MovePhase, MoveReport, Sent},
 };
 
-/// A wish for a move, a drain or a check, by the number that this daemon gave it.
+/// A request for a move, a drain or a check. Its key is the number that this daemon gave it.
 #[derive(Debug)]
 pub(in crate::daemon) struct MoveAsked {
     pub asker: Requester,
-    /// When it was asked for first, and how often since.
+    /// When it was requested first.
     pub since: Time,
+    /// Number of attempts.
     pub tries: u32,
-    /// Whose daemon answers: the owner of the task, or the host itself.
+    /// The host whose daemon replies: the owner of the task, or the host to drain.
     pub host: HostId,
-    /// The task, unless it is all of a host.
+    /// The task; `None` for a drain.
     pub tid: Option<Tid>,
-    /// What its coordinator needs, if it is a move.
+    /// The request to the coordinator, if it is for a move.
     pub driven: Option<Driven>,
 }
 
 impl MoveAsked {
-    /// Whether it is known how it ended, and only the log here is behind.
+    /// Whether the move has ended and only the local log has not applied its end yet.
     pub fn has_ended(&self) -> bool {
         let driven = self.driven.as_ref();
         driven.is_some_and(|driven| driven.ended.is_some())
     }
 }
 
-/// How a move that is wanted here stands with the coordinator that drives it.
+/// A move that was requested on this host, as its coordinator carries it out.
 #[derive(Debug)]
 pub(in crate::daemon) struct Driven {
-    /// As it is asked.
+    /// The request to the coordinator.
     pub ask: MoveAsk,
-    /// When it was last asked.
+    /// When the request was last sent to the coordinator.
     pub asked_at: Time,
-    /// How it ended, while the log here does not know it yet.
+    /// The report of the ended move, until the local log has applied the end.
     pub ended: Option<MoveReport>,
-    /// How far it is, as the coordinator says.
+    /// The phase that the coordinator reported last; `None` until a coordinator has accepted the
+    /// request.
     pub phase: Option<MovePhase>,
-    /// How much was sent, as the source says.
+    /// The amount that the source reported last.
     pub sent: Option<Sent>,
 }
