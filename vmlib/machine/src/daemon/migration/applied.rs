@@ -1,4 +1,4 @@
-//! What the log says of a task that moves, and what becomes of the task when its process or a host is lost.
+//! Effects of log entries on tasks that move, and of the loss of a process or host on moves.
 
 use super::{MovesUnderway, incoming::Arriving, outgoing::Leaving};
 use crate::{
@@ -14,7 +14,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// What of moves is under way here, to be looked at.
+    /// The moves in which this daemon takes part, for inspection.
     pub fn moves_underway(&self) -> MovesUnderway {
         let frozen = self.tasks.iter().filter(|(_, task)| task.frozen);
         let arriving = self
@@ -30,8 +30,8 @@ impl Daemon {
         }
     }
 
-    /// The log says where a task is from now on, and under which incarnation.
-    /// Whether it is suspended there, unless it only stays what it was.
+    /// The log has applied where a task is from now on, and under which incarnation. `suspended`
+    /// tells whether the task is suspended there; `None` if the task stays as it was.
     pub(in crate::daemon) fn on_moved(
         &mut self,
         tid: Tid,
@@ -44,7 +44,8 @@ impl Daemon {
             self.settle_here(tid, incarnation, suspended);
         } else {
             self.settle_there(tid, to, suspended);
-            // It was sent ahead, or is there still; what came since goes after it.
+            // Sends the chunks that this host keeps for the task to the new owner. Chunks that were
+            // sent with the release are not taken twice there.
             for ended in self.hand_over_with(tid, to) {
                 self.cx.keeper.forget(tid, ended);
             }
@@ -58,7 +59,7 @@ impl Daemon {
         self.release_held();
     }
 
-    /// A task is this host's: it arrives, or stays, or is suspended or resumed here.
+    /// The task is on this host: it arrives, stays, is suspended or is resumed.
     pub(in crate::daemon) fn settle_here(
         &mut self,
         tid: Tid,
@@ -78,7 +79,7 @@ impl Daemon {
         }
     }
 
-    /// A task of this host's table stays here.
+    /// A task of the local table stays on this host.
     fn settle_known(&mut self, tid: Tid, incarnation: u32) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -86,7 +87,7 @@ impl Daemon {
         let connected = task.connected && !task.leaving && !task.frozen;
         self.cx.routes.set_connected(tid, connected);
         if let Some(status) = task.status {
-            // It ended meanwhile; what was proposed then is void.
+            // The process ended meanwhile. The exit that was proposed then is void.
             self.cx.agreement.propose(Change::Exit {
                 tid,
                 host: self.cx.me,
@@ -98,7 +99,7 @@ impl Daemon {
         }
         if self.migration.leaving.contains_key(&tid) {
             self.cx.counters.moves.stayed += 1;
-            // If it was to be resumed here.
+            // A restored process may exist if the task was to be resumed on this host.
             self.discard(tid);
             self.thaw(tid);
             let to = self.migration.leaving.get(&tid).map(|moving| moving.to);
@@ -110,8 +111,8 @@ impl Daemon {
         }
     }
 
-    /// A task that has arrived, or was restored, enters this host's table and resumes; or it `rests`:
-    /// a suspended task arrives without a process.
+    /// A task that has arrived, or was restored, enters the local table and resumes. If `rests`, it
+    /// is a suspended task, which arrives without a process.
     fn settle_arrived(&mut self, tid: Tid, incarnation: u32, arrived: Arriving, rests: bool) {
         if arrived.from != HostId::NONE && !arrived.lost {
             let (shown, from) = (tid.show(self.cx.machine), self.cx.host_name(arrived.from));
@@ -121,7 +122,7 @@ impl Daemon {
         let mut belongings = arrived.belongings.unwrap_or_default();
         let task = self.cx.agreement.state().living_task(tid);
         let app = task.map(|task| task.app);
-        // The host of its console may have been lost since it was released.
+        // The host of the task's console may have been lost since the release.
         let console = match self.cx.agreement.state().may_be_present(belongings.console) {
             true => belongings.console,
             false => HostId::NONE,
@@ -143,7 +144,7 @@ impl Daemon {
         self.cx.routes.set_connected(tid, !arrived.lost && !rests);
         let generation = self.cx.life_of(tid);
         match rests {
-            // No image comes.
+            // No image is sent for a suspended task.
             true => self.cx.emit(Output::Discard(tid)),
             false => {
                 self.cx.emit(Output::Begin {
@@ -164,12 +165,12 @@ impl Daemon {
             self.kill(tid);
         }
         if arrived.lost {
-            // It ended here before the log gave it to this host.
+            // The process ended on this host before the log gave the task to this host.
             self.lose_arrived(tid, incarnation);
         }
     }
 
-    /// It is another host's.
+    /// The task is on another host: removes it from the tables of this host.
     fn settle_there(&mut self, tid: Tid, to: HostId, suspended: Option<bool>) {
         if self.migration.arriving.contains_key(&tid) {
             self.discard(tid);
@@ -197,8 +198,9 @@ impl Daemon {
                 if let Some(ExitStatus::Signal(signal)) = task.status
                     && (was_suspended || task.signalled == Some(signal))
                 {
-                    // It was ended while it was suspended here, or stood. What this host does to a
-                    // process that it leaves behind is not meant for the task.
+                    // The task was ended by this signal while it was suspended or frozen here, so
+                    // the signal is sent after it. Signals of this daemon to the process that it
+                    // leaves behind do not concern the task.
                     let order = SignalOrder { tid, signal };
                     self.cx.send_order(to, &Order::SignalOrder(order));
                 }
@@ -219,7 +221,7 @@ impl Daemon {
         }
     }
 
-    /// Tells the tasks here, and this daemon's own ends of channels, where a task is.
+    /// Notifies the local tasks, and the keeper, of the host of a task.
     pub(in crate::daemon) fn tell_located(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         let located = Located {
             peer: Some(tid),
@@ -238,7 +240,7 @@ impl Daemon {
             .located(self.cx.now, &located, 0, &mut self.cx.frames);
     }
 
-    /// A task here ended while it was on its way, or the log says so.
+    /// A task has ended, by its process or by the log: ends its moves.
     pub(in crate::daemon) fn end_moves_of(&mut self, tid: Tid, status: ExitStatus) {
         if let Some(moving) = self.migration.leaving.get(&tid) {
             let abort = MoveAbort {
@@ -267,7 +269,8 @@ impl Daemon {
         self.discard(tid);
     }
 
-    /// A host is gone: what was on its way there stays, what was awaited from it does not come.
+    /// A host is lost: tasks that were moving to it stay, and tasks that were moving from it do not
+    /// arrive.
     pub(in crate::daemon) fn lose_moves_of(&mut self, host: HostId) {
         self.migration
             .early_offers

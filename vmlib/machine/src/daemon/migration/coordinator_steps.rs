@@ -1,22 +1,29 @@
-//! The coordinators of applications, as their daemons see them. The crate `vm-coordinator` has what
-//! coordinators decide.
+//! The coordinators of applications, from the view of their daemons. The crate `vm-coordinator`
+//! contains the decisions of coordinators.
 //!
-//! A coordinator is a process beside a daemon. The one that a master's library forks comes with the
-//! master's Welcome: the daemon hands over one end of a socket and keeps the other. Where none comes,
-//! or it dies or hangs, the daemon starts one itself. A process that has said that it is there is made
-//! the coordinator by the log ([`Change::Coordinator`]), under the next term; then it is told so, and
-//! heard. Who has to see to it follows from the agreed state
-//! ([`Agreed::coordinating_host`](crate::Agreed::coordinating_host)) and is looked at again whenever
-//! that may have changed.
+//! A coordinator is a process beside a daemon. The library of a master forks the first one: the
+//! daemon sends one end of a socket with the master's Welcome and keeps the other end. If the
+//! library forks no coordinator, or if the process ends or hangs, the daemon starts a coordinator
+//! process itself. The steps are:
 //!
-//! What a coordinator says is carried to other daemons only while its term is the agreed one, and
-//! heeded by an owner only if it bears the agreed term and comes from the agreed host. An order that
-//! is ahead of the owner's log waits for it. Who asks for a move asks again with each new term, and
-//! answers by itself if no coordinator takes it up for [`limits::COORDINATOR_WAIT`]; a move that was
-//! taken up ends by its owner's word, or with its owner's host.
+//! - The process reports that it is ready.
+//! - The daemon proposes it as coordinator ([`Change::Coordinator`]) under the next term.
+//! - When the log has applied that change, the daemon sends `Serve` to the process, and accepts
+//!   mail from it.
 //!
-//! A coordinator hangs if it has not acted on a frame for [`limits::COORDINATOR_SILENT`]. One that has
-//! nothing to do is not asked.
+//! The agreed state determines the host that has to start a coordinator
+//! ([`Agreed::coordinating_host`](crate::Agreed::coordinating_host)). Each daemon reviews this
+//! whenever the state may have changed it.
+//!
+//! A daemon sends the mail of its coordinator to other daemons only while the coordinator's term is
+//! the agreed term. The owner of a task accepts an order only if the order has the agreed term and
+//! comes from the agreed host. The owner holds an order that is ahead of its log. The daemon of a
+//! requester sends its move request again for each new term, and fails the request itself if no
+//! coordinator accepts it within [`limits::COORDINATOR_WAIT`]. An accepted move ends with the
+//! report of the task's owner, or with the loss of the owner's host.
+//!
+//! A coordinator hangs if it has not handled a frame within [`limits::COORDINATOR_SILENT`]. An idle
+//! coordinator receives no frames, and is not checked.
 
 use super::coordinators::{Life, Process};
 use crate::{
@@ -34,7 +41,8 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// The coordinator of an application that serves here, by the number of its process and its term.
+    /// The coordinator of an application that serves on this host: the number of its process, and
+    /// its term.
     pub fn serving_coordinator(&self, app: Tid) -> Option<(u64, u32)> {
         let process = self.migration.coordinators.processes.get(&app)?;
         match process.stage {
@@ -43,7 +51,8 @@ impl Daemon {
         }
     }
 
-    /// A master is welcomed: the number of the process that its library may fork.
+    /// The number of the coordinator process that the library of `master` may fork; `None` if this
+    /// host has no coordinator to start for it. Called for the master's Welcome.
     pub(in crate::daemon) fn await_coordinator(&mut self, master: Tid) -> Option<u64> {
         let state = self.cx.agreement.state();
         let here = state.coordinating_host(master) == Some(self.cx.me);
@@ -71,7 +80,7 @@ impl Daemon {
         number
     }
 
-    /// Likewise, of the application of a task to which something happened.
+    /// Reviews the coordinator of the application of a task whose state has changed.
     pub(in crate::daemon) fn review_coordinator_of(&mut self, tid: Tid) {
         let task = self.cx.agreement.state().task(tid);
         if let Some(app) = task.map(|task| task.app) {
@@ -80,7 +89,7 @@ impl Daemon {
         }
     }
 
-    /// Something changed that all applications may have to do with.
+    /// Reviews the coordinators of all applications, after a change that may affect each of them.
     pub(in crate::daemon) fn review_coordinators(&mut self) {
         let mut apps: BTreeSet<Tid> = self.cx.agreement.state().apps().collect();
         apps.extend(self.migration.coordinators.processes.keys());
@@ -89,13 +98,14 @@ impl Daemon {
         }
     }
 
-    /// Does what is to be done about the coordinator of an application.
+    /// Starts, appoints or ends the coordinator of an application on this host, as the agreed state
+    /// requires.
     pub(in crate::daemon) fn review_coordinator(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let generation = state.epochs(app).generation;
         let process = self.migration.coordinators.processes.get(&app);
         if process.is_some_and(|process| process.generation != generation) {
-            // What it knows is of a life of the application that has ended.
+            // The process coordinated an earlier generation of the application.
             self.end_coordinator(app);
         }
         let state = self.cx.agreement.state();
@@ -113,8 +123,9 @@ impl Daemon {
         if !mine {
             return self.end_coordinator(app);
         }
-        // The process of a master brings one along when it is welcomed, which one that does not use
-        // vmlib never is. (The state may know of its birth before that was carried out here.)
+        // The library of a master forks a coordinator after the Welcome. A master that does not use
+        // vmlib gets no Welcome. (The state may contain the master's birth before this daemon has
+        // applied it to its tables.)
         let enrols = |master: &crate::daemon::LocalTask| master.token.is_some();
         let master_here = state
             .living_task(app)
@@ -164,7 +175,7 @@ impl Daemon {
         }
     }
 
-    /// The log has made the process here the coordinator.
+    /// The log has appointed the process of this host: sends `Serve`, and the requests that waited.
     fn serve(&mut self, app: Tid, term: u32) {
         if let Some(process) = self.migration.coordinators.processes.get_mut(&app) {
             process.stage = Life::Serving(term);
@@ -184,7 +195,8 @@ impl Daemon {
         self.end_cut_of_others(app, term);
     }
 
-    /// This host has none to look after.
+    /// Ends the process of this host: another host has the coordinator, or the application has
+    /// ended.
     fn end_coordinator(&mut self, app: Tid) {
         self.migration.coordinators.proposed.remove(&app);
         if let Some(process) = self.migration.coordinators.processes.remove(&app)
@@ -194,7 +206,7 @@ impl Daemon {
         }
     }
 
-    /// The process is of no use, or gone.
+    /// Ends a coordinator process that failed, if it has not ended already, and starts another.
     fn lose_coordinator(&mut self, app: Tid) {
         let Some(process) = self.migration.coordinators.processes.get_mut(&app) else {
             return;
@@ -219,7 +231,7 @@ impl Daemon {
         Some(*found.0)
     }
 
-    /// The process of a coordinator is gone, or could not be started.
+    /// The process of a coordinator has ended, or could not be started.
     pub(in crate::daemon) fn on_coordinator_gone(&mut self, number: u64) {
         if let Some(app) = self.app_of_process(number) {
             self.cx.counters.moves.coordinators_lost += 1;
@@ -227,7 +239,8 @@ impl Daemon {
         }
     }
 
-    /// Something about the process of a coordinator takes too long.
+    /// Ends the coordinator process of that number if its start, or its handling of a frame, takes
+    /// too long.
     pub(in crate::daemon) fn on_coordinator_due(&mut self, app: Tid, number: u64) {
         let now = self.cx.now;
         let Some(process) = self.migration.coordinators.processes.get(&app) else {
@@ -259,7 +272,8 @@ impl Daemon {
         }
     }
 
-    /// The process of a coordinator says something.
+    /// Handles a frame from the process of a coordinator. A coordinator that breaks the protocol is
+    /// replaced.
     pub(in crate::daemon) fn on_coordinator(&mut self, number: u64, frame: &Frame) {
         let Some(app) = self.app_of_process(number) else {
             return;
@@ -304,7 +318,8 @@ impl Daemon {
         }
     }
 
-    /// A coordinator has mail for a daemon; whether it may say that.
+    /// Sends or handles mail of a coordinator for a daemon. `false` if the mail breaks the
+    /// protocol.
     fn on_coordinator_mail(&mut self, app: Tid, frame: &Frame) -> bool {
         let Ok(mail) = Mail::read(frame) else {
             return false;
@@ -338,8 +353,8 @@ impl Daemon {
                 tid,
                 ..
             }) if owner_gone || state.task(tid).is_none() => {
-                // A task that was known when the move was asked for, and is not now, is of a life of
-                // its application that has ended.
+                // The task existed when the move was requested. If it does not exist now, it
+                // belongs to an earlier generation of its application.
                 let failed = match owner_gone {
                     true => {
                         let text = format!("host '{}' was lost", self.cx.host_name(to));
@@ -371,7 +386,7 @@ impl Daemon {
             | Order::MoveProgress(_)
             | Order::CheckpointEnd(_)
             | Order::MoveEnd(_) => {
-                // If too many wait, it is said again.
+                // If the queue to that daemon is full, the coordinator repeats the order later.
                 self.cx.send_order(to, &order);
             }
             _ => return false,
@@ -387,7 +402,7 @@ impl Daemon {
         self.tell_coordinator(app, mail.frame());
     }
 
-    /// Sends a frame to the process of a coordinator, which is to answer.
+    /// Sends a frame to the process of a coordinator, which has to acknowledge it with `Heard`.
     fn tell_coordinator(&mut self, app: Tid, frame: Frame) {
         let now = self.cx.now;
         let Some(process) = self.migration.coordinators.processes.get_mut(&app) else {
@@ -404,7 +419,7 @@ impl Daemon {
         }
     }
 
-    /// The log has another coordinator of an application.
+    /// The log has applied a new coordinator of an application.
     pub(in crate::daemon) fn on_coordinated(&mut self, app: Tid) {
         self.migration.coordinators.proposed.remove(&app);
         self.review_coordinator(app);
@@ -424,7 +439,7 @@ impl Daemon {
         self.review_policy(app);
     }
 
-    /// The log did not take a term.
+    /// The log has voided the term that a daemon proposed.
     pub(in crate::daemon) fn on_not_coordinated(&mut self, app: Tid, host: HostId) {
         if host == self.cx.me {
             self.migration.coordinators.proposed.remove(&app);
@@ -432,15 +447,16 @@ impl Daemon {
         }
     }
 
-    /// Nothing of this daemon is on its way into the log any more: terms that it has not heard of
-    /// were void. (See [`Daemon::sweep_lost_births`].)
+    /// No proposal of this daemon is pending any more: proposed terms that were not applied were
+    /// void. (See [`Daemon::sweep_lost_births`].)
     pub(in crate::daemon) fn sweep_lost_terms(&mut self) {
         for app in std::mem::take(&mut self.migration.coordinators.proposed) {
             self.review_coordinator(app);
         }
     }
 
-    /// A task has ended. Without its application there is no coordinator that would answer or order.
+    /// A task has ended. If the application has no task left, no coordinator will reply or order:
+    /// drops the application's orders and requests.
     pub(in crate::daemon) fn forget_application(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         if state.tasks_of(app).next().is_some() {
@@ -468,7 +484,7 @@ impl Daemon {
         self.forget_checkpoints(app);
     }
 
-    /// Somebody wants a move driven by the coordinator here, which may not serve yet.
+    /// A daemon requests a move from the coordinator on this host, which may not serve yet.
     pub(in crate::daemon) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk) {
         let state = self.cx.agreement.state();
         let app = state.task(ask.tid).map(|task| task.app);
@@ -481,14 +497,15 @@ impl Daemon {
         self.ask_or_wait((app, ask.generation), key, Order::MoveAsk(ask.clone()));
     }
 
-    /// Hands a wish of a life of an application to its coordinator here, which may not serve yet.
+    /// Sends a request, made in generation `life` of an application, to the coordinator on this
+    /// host. If the coordinator does not serve yet, the request waits.
     pub(in crate::daemon) fn ask_or_wait(
         &mut self,
         (app, life): (Tid, u32),
         key: RequestKey,
         ask: Order,
     ) {
-        // The log here may be behind the asker's.
+        // The local log may be behind the log of the requester's host.
         let is_known = life == self.cx.agreement.state().epochs(app).generation;
         if is_known && self.serving_coordinator(app).is_some() {
             return self.mail_to_coordinator(app, key.host, &ask);
@@ -502,7 +519,7 @@ impl Daemon {
         self.review_coordinator(app);
     }
 
-    /// An owner tells the coordinator here how a move stands.
+    /// The owner of a task reports the state of a move to the coordinator on this host.
     pub(in crate::daemon) fn on_move_reported(&mut self, owner: HostId, reported: MoveReported) {
         let app = self
             .cx

@@ -8,7 +8,7 @@
 //! task frozen, rest  -> transfer       ->  verified, frozen
 //!                                      <-  MoveLoaded
 //! MoveRelease (belongings)             ->  proposes Relocate
-//! Relocate applied: the source ends its copy, the target resumes its own
+//!       Relocate applied: the source ends its copy, the target resumes its own
 //! ```
 //!
 //! | file | concern |

@@ -1,8 +1,8 @@
-//! What coordinators order of the tasks of this host ([`super::coordinator_steps`]), and what is reported
-//! to them.
+//! Orders of coordinators about tasks of this host ([`super::coordinator_steps`]), and the reports
+//! about them.
 //!
-//! An order is heeded only if it bears the agreed term and comes from the agreed host. One that is
-//! ahead of the log here waits for it.
+//! This host accepts an order only if the order has the agreed term and comes from the agreed host.
+//! An order that is ahead of the local log waits until the log has caught up.
 
 use super::{
     orders::MoveOrders,
@@ -18,18 +18,19 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// What an order may do here.
+/// The fence of an order: its term and sender, compared with the agreed coordinator.
 enum Fence {
-    /// It is the agreed coordinator's.
+    /// The order comes from the agreed coordinator.
     Agreed,
-    /// Its term is not known here yet.
+    /// The local log does not know the term of the order yet.
     Early,
-    /// It is a former coordinator's.
+    /// The order comes from a former coordinator.
     Stale,
 }
 
 impl Daemon {
-    /// Whether an order about that task comes from the coordinator that the log knows here.
+    /// Compares the sender and term of an order about a task with the agreed coordinator of the
+    /// task's application.
     fn fence(&self, host: HostId, term: u32, tid: Tid) -> Fence {
         let state = self.cx.agreement.state();
         let app = state.task(tid).map(|task| task.app);
@@ -40,8 +41,9 @@ impl Daemon {
         }
     }
 
-    /// Whether an order may be carried out now. One that is ahead of the log is put aside, be it
-    /// about its coordinator or about the task: a task may be here before this host knows that.
+    /// Whether an order may be carried out now. Holds an order that is ahead of the local log: the
+    /// log does not know the coordinator's term yet, or does not know yet that the task is on this
+    /// host.
     fn admit(&mut self, host: HostId, term: u32, tid: Tid, key: RequestKey, order: Order) -> bool {
         let incarnation = match &order {
             Order::MoveOrder(order) => order.incarnation,
@@ -62,7 +64,8 @@ impl Daemon {
         false
     }
 
-    /// What was ahead of the log about some tasks is carried out, if it is not any more.
+    /// Carries out the held orders that `of` selects, as far as the local log has caught up with
+    /// them.
     pub(in crate::daemon) fn review_early(&mut self, of: impl Fn(&Agreed, Tid) -> bool) {
         let state = self.cx.agreement.state();
         let early = self.migration.orders.early.iter();
@@ -83,7 +86,7 @@ impl Daemon {
         }
     }
 
-    /// A coordinator orders a task of this host's moved, or asks how far that is.
+    /// A coordinator orders the move of a task of this host, or asks for the state of that move.
     pub(in crate::daemon) fn on_move_order(&mut self, host: HostId, order: MoveOrder) {
         let MoveOrder {
             term,
@@ -108,9 +111,10 @@ impl Daemon {
         }
     }
 
-    /// Whether a move waits for the end of a checkpoint: its coordinator knows that it has ended, and
-    /// the log here does not, or will end one that a former coordinator made. It says the order again
-    /// and again, and what takes long is refused then.
+    /// Whether a move waits for the end of a checkpoint. The coordinator knows that the checkpoint
+    /// has ended before the local log does; or the checkpoint belongs to a former coordinator, and
+    /// the log will end it. The coordinator repeats its order; the order is refused after
+    /// `limits::MOVE_HELD`.
     fn awaits_cut(&mut self, key: RequestKey, host: HostId, order: MoveOrder) -> bool {
         let task = self.tasks.get(&order.tid);
         let is_cut = task.is_some_and(|task| self.checkpoints.cuts.has(task.app));
@@ -128,7 +132,7 @@ impl Daemon {
         waits
     }
 
-    /// A checkpoint has ended: the moves that waited for that are begun.
+    /// A checkpoint has ended: begins the moves that waited for that.
     pub(in crate::daemon) fn review_held(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let of_app = |_: &RequestKey, (_, _, order): &mut (Time, HostId, MoveOrder)| {
@@ -140,7 +144,7 @@ impl Daemon {
         }
     }
 
-    /// A coordinator calls a move off.
+    /// A coordinator cancels a move.
     pub(in crate::daemon) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel) {
         let (term, tid) = (cancel.term, cancel.tid);
         let key = RequestKey::new(cancel.asker, cancel.request);
@@ -162,7 +166,8 @@ impl Daemon {
         }
     }
 
-    /// Reports how a move stands, if it is known here; whether it is.
+    /// Reports the state of a move to the coordinator. `false` if the move is not known on this
+    /// host.
     fn report(&mut self, key: RequestKey, tid: Tid) -> bool {
         let moving = self
             .migration
@@ -181,7 +186,7 @@ impl Daemon {
         true
     }
 
-    /// Reports the phase that the move of a task of this host's is in.
+    /// Reports the phase of the move of a task of this host.
     pub(in crate::daemon) fn report_phase(&mut self, tid: Tid) {
         if let Some(moving) = self.migration.leaving.get(&tid) {
             let (key, phase) = (moving.asker, phase_of(moving));
@@ -189,7 +194,7 @@ impl Daemon {
         }
     }
 
-    /// A move from this host has ended: it is remembered, and the coordinator told.
+    /// Stores the result of an ended move from this host, and reports it to the coordinator.
     pub(in crate::daemon) fn remember_move_end(
         &mut self,
         key: RequestKey,
@@ -223,8 +228,8 @@ impl Daemon {
         });
     }
 
-    /// Sends what is to be reported to the coordinators that the log knows now: to those that follow
-    /// them nothing is owed, they ask.
+    /// Sends the pending reports to the coordinators that the local log knows. A later coordinator
+    /// asks for the states of moves itself, so no report is kept for it.
     pub(in crate::daemon) fn send_reports(&mut self) {
         while let Some(reported) = self.migration.orders.reports.pop_front() {
             let state = self.cx.agreement.state();
@@ -242,7 +247,7 @@ impl Daemon {
         }
     }
 
-    /// Tells who asked for a move how it ended.
+    /// Sends the result of a move to the daemon of the requester.
     pub(in crate::daemon) fn send_move_end(
         &mut self,
         asker: RequestKey,
@@ -263,12 +268,12 @@ impl Daemon {
     }
 }
 
-/// The phase that a move is in, by what its source has done.
+/// The phase of a move, by its stage at the source.
 fn phase_of(moving: &Leaving) -> MovePhase {
     match moving.stage {
         Stage::Offered => MovePhase::Initialisation,
         Stage::Copying => MovePhase::Copying,
-        // Its channels are closed at this moment too, but it may not stand yet.
+        // The task's channels are closed in this stage too, but the task may not be frozen yet.
         Stage::Saving => MovePhase::Interruption,
         Stage::Loading => MovePhase::Saving,
         Stage::Released => MovePhase::Resumption,

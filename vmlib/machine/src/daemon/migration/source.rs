@@ -1,4 +1,4 @@
-//! Moves at their source: the task runs, is frozen, is released, or taken back (see [`super`]).
+//! The steps of a move at its source: offer, pre-copy, freeze, release; or abort (see [`super`]).
 
 use super::outgoing::{Leaving, Stage};
 use crate::{
@@ -19,7 +19,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// Has a task of this host offered to another, if nothing speaks against it.
+    /// Offers a task of this host to a target, if there is no objection.
     pub(in crate::daemon) fn begin_move(
         &mut self,
         asker: RequestKey,
@@ -48,7 +48,7 @@ impl Daemon {
             let name = &self.cx.config.facts.name;
             return Err(refuse(format!("task {shown} is on '{name}' already")));
         }
-        // What is suspended here may go on here while the host drains.
+        // A suspended task may resume on this host while the host drains.
         let stays = to == self.cx.me && !self.departure.is_underway();
         if !stays && !state.is_living(to) {
             return Err(refuse(placement::takes_no_tasks(state, to)));
@@ -70,7 +70,7 @@ impl Daemon {
             return Err(Failed::new(reason.kind(), text));
         }
         let incarnation = agreed.incarnation;
-        // What a program gives is not there before a safe point.
+        // A portable program supplies its state only at a safe point, so there is no pre-copy.
         let precopy = way.precopy && !portable;
         let way = MoveWay { precopy, ..way };
         let number = self.cx.next_request;
@@ -141,7 +141,7 @@ impl Daemon {
         }
     }
 
-    /// What is left of the task's memory is to be written while it stands.
+    /// Pre-copy has ended: orders the task to freeze and to write the rest of its memory.
     pub(in crate::daemon) fn on_copied(&mut self, tid: Tid, bytes: u64, rounds: u32) {
         let Some(moving) = self.migration.leaving.get_mut(&tid) else {
             return;
@@ -155,15 +155,16 @@ impl Daemon {
         let (due, incarnation) = (self.cx.now + limits::SAFE_POINT, moving.incarnation);
         match self.stops(tid).at_once() {
             true => self.hold_back(tid),
-            // It goes on to a safe point, for which it may need messages and answers, or to a call.
+            // The task runs on until a safe point, or a call of the library. It may need messages
+            // and replies to get there.
             false => self.cx.set_timer(due, Timer::Move(tid, incarnation)),
         }
         self.cx.emit(Output::Freeze(tid, way));
         self.report_phase(tid);
     }
 
-    /// A task that is to be stopped has come to a call of the library, and is about to save itself;
-    /// whether it is one of these.
+    /// A task that was ordered to freeze has reached a call of the library, and is about to save
+    /// itself. `false` if the task is not in that stage of a move.
     pub(in crate::daemon) fn on_held_to_move(&mut self, tid: Tid) -> bool {
         let now = self.cx.now;
         let moving = self.migration.leaving.get_mut(&tid);
@@ -175,7 +176,7 @@ impl Daemon {
         is_leaving
     }
 
-    /// A task stands, or is about to: what is for it waits.
+    /// The task is frozen, or will be at once: holds the frames for it.
     pub(in crate::daemon) fn hold_back(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
@@ -183,7 +184,8 @@ impl Daemon {
         self.cx.routes.set_connected(tid, false);
     }
 
-    /// The task has stopped and written its image, or says why it cannot: then it runs on.
+    /// The task is frozen and has written its image; or it reports a failure, and the move is
+    /// aborted.
     pub(in crate::daemon) fn on_frozen(&mut self, tid: Tid, result: Result<Written, Failed>) {
         let now = self.cx.now;
         if self.is_saving(tid) {
@@ -204,7 +206,7 @@ impl Daemon {
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
                 self.take_back(tid, failed);
             }
-            // It was written, but not sent.
+            // The image was written, but not sent.
             (Err(failed), Stage::Loading) if moving.loaded.is_none() => {
                 self.cx.counters.moves.images_lost += 1;
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
@@ -214,8 +216,8 @@ impl Daemon {
         }
     }
 
-    /// The process of a task was stopped by a signal, or goes on. One that is stopped does not write
-    /// its image.
+    /// A signal has stopped or continued the process of a task. A stopped process does not write
+    /// its image, so a save in progress fails.
     pub(in crate::daemon) fn on_stopped(&mut self, tid: Tid, stopped: bool) {
         self.consoles.on_stopped(&mut self.cx, tid, stopped);
         let Some(task) = self.tasks.get_mut(&tid) else {
@@ -230,7 +232,7 @@ impl Daemon {
         }
     }
 
-    /// What whoever asked is told when a task is taken back.
+    /// The reply to the requester if a task is not moved.
     pub(in crate::daemon) fn cannot_move(&self, tid: Tid, kind: FailKind, why: &str) -> Failed {
         let shown = tid.show(self.cx.machine);
         let suspends = self
@@ -245,7 +247,7 @@ impl Daemon {
             (true, _) => ("resumed", "stays suspended"),
         };
         let mut text = format!("task {shown} cannot be {verb}: {why}");
-        // Unless it is about to end.
+        // A task that is about to end does not stay anywhere.
         if kind != FailKind::NoSuchTask {
             text = format!("{text}; it {stays} on '{}'", self.cx.config.facts.name);
         }
@@ -278,15 +280,16 @@ impl Daemon {
         }
     }
 
-    /// Whether the log decides where the task goes on.
+    /// Whether the task is released: only the log decides where the task resumes.
     pub(in crate::daemon) fn is_released(&self, tid: Tid) -> bool {
         let moving = self.migration.leaving.get(&tid);
         moving.is_some_and(|moving| moving.stage == Stage::Released)
     }
 
-    /// At the source: the right to resume the task goes to the log, once its image is whole and
-    /// its request answered. Only a request that changes nothing may go on there, as a new one. A task
-    /// whose process has ended meanwhile has ended: it is not released.
+    /// At the source: gives the decision about the task to the log, once the target has the whole
+    /// image and the task's request has its reply. The release waits neither for the reply to
+    /// a move, check, drain or checkpoint, which follows the task, nor for a group version, which the
+    /// task requests again at the target. A task whose process has ended meanwhile is not released.
     pub(in crate::daemon) fn release_task(&mut self, tid: Tid) {
         if self.suspends(tid) {
             return self.release_to_store(tid);
@@ -352,7 +355,7 @@ impl Daemon {
         );
     }
 
-    /// Before the release: the task runs on here.
+    /// Aborts a move before its release: the task resumes on this host.
     pub(in crate::daemon) fn take_back(&mut self, tid: Tid, failed: Failed) {
         if let Some(moving) = self.migration.leaving.get(&tid) {
             let (to, incarnation) = (moving.to, moving.incarnation);
@@ -362,11 +365,11 @@ impl Daemon {
         self.call_off(tid, failed);
     }
 
-    /// Likewise, if the target need not be told.
+    /// Aborts a move before its release, without an order to the target.
     pub(in crate::daemon) fn call_off(&mut self, tid: Tid, failed: Failed) {
         let moving = self.migration.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.stage == Stage::Saving) {
-            // A task that did not stop at once may have come to where it does by now.
+            // A task that does not freeze at once may be frozen by now.
             self.hold_back(tid);
         }
         self.thaw(tid);
@@ -380,13 +383,12 @@ impl Daemon {
         }
     }
 
-    /// The task goes on here, under whatever incarnation; its image is of no use. One that is suspended
-    /// stays so.
+    /// The task resumes on this host, if it is frozen and has a process. Its image is not used.
     pub(in crate::daemon) fn thaw(&mut self, tid: Tid) {
         self.go_on(tid, false);
     }
 
-    /// The task goes on here. A copy of it may still be writing its image.
+    /// The task resumes on this host. `writes`: a copy of the process may still write its image.
     pub(in crate::daemon) fn go_on(&mut self, tid: Tid, writes: bool) {
         let task = self.tasks.get_mut(&tid);
         let Some(task) = task.filter(|task| task.image.is_none()) else {
@@ -418,7 +420,8 @@ impl Daemon {
         }
     }
 
-    /// A move from here has ended: who asked for it is told, and the log of this host.
+    /// A move from this host has ended: logs a note, and reports to the coordinator and the
+    /// requester.
     pub(in crate::daemon) fn tell_move_end(
         &mut self,
         asker: RequestKey,
@@ -442,7 +445,7 @@ impl Daemon {
         self.send_move_end(asker, tid, result);
     }
 
-    /// A stage takes too long.
+    /// Aborts a move whose current stage takes too long. Puts a released move in doubt.
     pub(in crate::daemon) fn on_move_due(&mut self, tid: Tid, incarnation: u32) {
         let Some(moving) = self.migration.leaving.get_mut(&tid) else {
             return;
@@ -453,7 +456,7 @@ impl Daemon {
         let (begun, prepared, to) = (moving.begun, moving.prepared, moving.to);
         let stage = moving.stage;
         let (copied, held) = (moving.copied, moving.held.is_some());
-        // Timers of earlier stages come, too.
+        // Timers of earlier stages are still set, so the time of the release is compared.
         let in_doubt =
             stage == Stage::Released && self.cx.now >= moving.released + limits::MOVE_DOUBT;
         moving.doubted |= in_doubt;
@@ -509,7 +512,7 @@ impl Daemon {
         }
     }
 
-    /// There is no link to the target of moves, perhaps for long: they are looked at in time.
+    /// There is no link to a host: reviews the moves to that host after `limits::MOVE_NO_LINK`.
     pub(in crate::daemon) fn await_link(&mut self, host: HostId) {
         let due = self.cx.now + limits::MOVE_NO_LINK;
         let there = self

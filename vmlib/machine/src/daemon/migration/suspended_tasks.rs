@@ -1,23 +1,24 @@
-//! Single tasks that are suspended, and resumed.
+//! Suspension and resumption of single tasks.
 //!
 //! ```text
-//! suspend   task frozen, image -> store      Relocate here, suspended   its process ends
-//! resume    store -> restorer, of any host   Relocate there             its process goes on
-//! hand on   what the daemon knows of it      Relocate there, suspended
+//! suspend   task frozen, image -> store    Relocate here, suspended    its process ends
+//! resume    store -> restorer, any host    Relocate there              its process resumes
+//! hand on   belongings, no image           Relocate there, suspended
 //! ```
 //!
-//! Each of the three is a move ([`super`]), with its phases, its release and its doubt: what differs is
-//! where the image goes, or comes from. So a task that is suspended has one owner, like any other: the
-//! daemon of its host, which alone knows where its image is, keeps what the task was told and what is
-//! left of its requests, and holds what comes for it, as for a task that is frozen for a moment. What
-//! finds no room there stays with its sender, which waits for credit.
+//! Each of the three is a move ([`super`]), with its phases, its release and its doubt. Only the
+//! destination or origin of the image differs. A suspended task therefore has one owner like any
+//! other task: the daemon of its host. Only this daemon knows where the image is. It keeps the
+//! notifications and the request state of the task, and holds frames for the task as it does for a
+//! frozen task. The sender retains a frame that finds no room, and waits for credit.
 //!
-//! The image is in the store of its owner ([`vm_wire::checkpoint::suspended_image`]). It is written
-//! before the log says that the task is suspended, and removed after the log says that it is not: when
-//! it was resumed, has ended, or goes back with its application. If all hosts share the store, a host
-//! that drains hands the task on to another one, suspended as it is.
+//! The image is in the store of the owner ([`vm_wire::checkpoint::suspended_image`]). It is written
+//! before the log says that the task is suspended. It is removed after the log says that the task
+//! is not suspended any more: the task was resumed, has ended, or was rolled back with its
+//! application. If all hosts share the store, a draining host hands a suspended task on to another
+//! host, and the task stays suspended.
 //!
-//! No checkpoint of its application is made while a task is suspended.
+//! No checkpoint of an application is made while one of its tasks is suspended.
 
 use super::outgoing::{Leaving, Stage};
 use crate::{
@@ -36,14 +37,14 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// Whether a task of this host is suspended alone.
+    /// Whether a task of this host is a suspended task.
     pub(in crate::daemon) fn is_suspended(&self, tid: Tid) -> bool {
         self.tasks
             .get(&tid)
             .is_some_and(|task| task.image.is_some())
     }
 
-    /// No checkpoint is made of an application with a task that is suspended alone.
+    /// Fails if the application has a suspended task: then no checkpoint of it can be made.
     pub(in crate::daemon) fn no_task_suspended(&self, app: Tid) -> Result<(), Failed> {
         match self.cx.agreement.state().suspended_task(app) {
             None => Ok(()),
@@ -58,7 +59,7 @@ impl Daemon {
         }
     }
 
-    /// Somebody here wants a single task suspended.
+    /// Begins the suspension of a single task, requested on this host.
     pub(in crate::daemon) fn ask_suspend_task(
         &mut self,
         asker: Requester,
@@ -82,8 +83,9 @@ impl Daemon {
         Ok(())
     }
 
-    /// Somebody here wants a single task resumed, on that host or on the best one: where it is, if that
-    /// takes tasks; else on another one, if one has room; else where it is nevertheless.
+    /// Begins the resumption of a single task, requested on this host. Without a name in `host`,
+    /// the target is the owner, if the owner takes tasks; otherwise another host with room;
+    /// otherwise the owner nevertheless.
     pub(in crate::daemon) fn ask_resume_task(
         &mut self,
         asker: Requester,
@@ -109,7 +111,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Has a task of this host stopped and written into the store, if nothing speaks against it.
+    /// Freezes a task of this host and has its image written into the store, if there is no
+    /// objection.
     pub(in crate::daemon) fn begin_suspension(
         &mut self,
         asker: RequestKey,
@@ -134,7 +137,7 @@ impl Daemon {
         self.migration.leaving.insert(tid, moving);
         self.report_phase(tid);
         if let Some(moving) = self.migration.leaving.get_mut(&tid) {
-            // Nobody else has to be asked.
+            // A suspension has no target to wait for.
             moving.stage = Stage::Saving;
         }
         self.cx.emit(Output::Suspend {
@@ -145,7 +148,8 @@ impl Daemon {
         });
         match self.stops(tid).at_once() {
             true => self.hold_back(tid),
-            // It goes on to a safe point, for which it may need messages and answers, or to a call.
+            // The task runs on until a safe point, or a call of the library. It may need messages
+            // and replies to get there.
             false => self
                 .cx
                 .set_timer(now + limits::SAFE_POINT, Timer::Move(tid, incarnation)),
@@ -156,13 +160,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Whether a task of this host is on its way into the store.
+    /// Whether a task of this host is being suspended into the store.
     pub(in crate::daemon) fn suspends(&self, tid: Tid) -> bool {
         let moving = self.migration.leaving.get(&tid);
         moving.is_some_and(|moving| moving.way.suspended) && !self.is_suspended(tid)
     }
 
-    /// The image of a task is in the store, or is not.
+    /// The image of a task is in the store, or could not be written.
     pub(in crate::daemon) fn on_suspended_image(
         &mut self,
         tid: Tid,
@@ -191,8 +195,8 @@ impl Daemon {
         }
     }
 
-    /// The log is to say that a task is suspended, once it stands and its image is whole. One whose
-    /// process has ended meanwhile has ended.
+    /// Proposes that a task is suspended, once it is frozen and its image is complete. A task whose
+    /// process has ended meanwhile has ended, and is not suspended.
     pub(in crate::daemon) fn release_to_store(&mut self, tid: Tid) {
         let (now, me) = (self.cx.now, self.cx.me);
         let process = self.tasks.get(&tid).is_some_and(|task| task.process);
@@ -216,7 +220,7 @@ impl Daemon {
             .set_timer(now + limits::MOVE_DOUBT, Timer::Move(tid, incarnation));
     }
 
-    /// The log did not take it: a checkpoint of the application came first.
+    /// The log has voided the suspension, because it applied a checkpoint of the application first.
     pub(in crate::daemon) fn on_not_suspended(&mut self, tid: Tid, incarnation: u32) {
         let moving = self.migration.leaving.get(&tid);
         let released =
@@ -230,7 +234,7 @@ impl Daemon {
         self.save_part(tid);
     }
 
-    /// The log says that a task of this host is suspended: its process ends.
+    /// The log has applied that a task of this host is suspended: ends the process of the task.
     pub(in crate::daemon) fn settle_suspended(&mut self, tid: Tid, incarnation: u32) {
         let Some(moving) = self.migration.leaving.remove(&tid) else {
             return;
@@ -246,7 +250,7 @@ impl Daemon {
         self.cx.routes.set_connected(tid, false);
         self.cx.emit(Output::Discard(tid));
         if let Some(status) = status {
-            // It ended meanwhile; what was proposed then is void.
+            // The process ended meanwhile. The exit that was proposed then is void.
             self.propose_end(tid, incarnation, status);
         } else if killed || self.cx.agreement.state().is_forsaken(app) {
             self.kill(tid);
@@ -256,7 +260,7 @@ impl Daemon {
         self.tell_move_end(asker, tid, Ok(report));
     }
 
-    /// What speaks against resuming a task that is suspended there, or handing it on.
+    /// Fails if a suspended task of this host cannot be resumed on, or handed on to, host `to`.
     pub(in crate::daemon) fn check_suspended_move(
         &self,
         tid: Tid,
@@ -273,7 +277,8 @@ impl Daemon {
         }
     }
 
-    /// Whether another host could keep a task that is suspended here.
+    /// Whether another host can own a suspended task of this host: only if all hosts share the
+    /// store.
     pub(in crate::daemon) fn check_hand_on(&self, tid: Tid) -> Result<(), Failed> {
         if !self.cx.has_own_stores() {
             return Ok(());
@@ -287,8 +292,8 @@ impl Daemon {
         Err(Failed::new(FailKind::Refused, text))
     }
 
-    /// A host is ready for a task that is suspended: its image is sent there, or only what this daemon
-    /// knows of it.
+    /// The target is ready for a suspended task: sends the image, or, if the task is handed on,
+    /// only releases it.
     pub(in crate::daemon) fn bring_image(&mut self, tid: Tid, addr: String, ticket: u64) {
         let now = self.cx.now;
         let Some(task) = self.tasks.get(&tid) else {
@@ -321,7 +326,7 @@ impl Daemon {
         self.release_task(tid);
     }
 
-    /// The image of a task that is suspended was not sent, or not as a whole.
+    /// The image of a suspended task could not be sent completely.
     pub(in crate::daemon) fn on_image_not_sent(&mut self, ticket: u64, why: &Failed) {
         let mut leaving = self.migration.leaving.iter();
         let of_it = |moving: &Leaving| moving.ticket == Some(ticket) && moving.loaded.is_none();
@@ -333,7 +338,7 @@ impl Daemon {
         self.take_back(tid, failed);
     }
 
-    /// The log says that a task that was suspended here goes on here.
+    /// The log has applied that a suspended task of this host resumes on this host.
     pub(in crate::daemon) fn settle_resumed(&mut self, tid: Tid, incarnation: u32) {
         self.cx.counters.moves.resumed += 1;
         self.drop_image(tid);
@@ -359,7 +364,7 @@ impl Daemon {
         self.tell_again(tid);
         self.send_on(tid, waited, missed);
         if let Some(status) = status.filter(|_| exiting) {
-            // It was ended meanwhile; what was proposed then is void.
+            // The task was ended meanwhile. The exit that was proposed then is void.
             self.cx.emit(Output::Signal(tid, SIGKILL));
             self.propose_end(tid, incarnation, status);
         } else if lost {
@@ -375,7 +380,7 @@ impl Daemon {
         }
     }
 
-    /// Kills a task of this host, whether it has a process or not.
+    /// Kills a task of this host, with or without a process.
     pub(in crate::daemon) fn kill(&mut self, tid: Tid) {
         match self.is_suspended(tid) {
             true => self.end_suspended_task(tid),
@@ -390,7 +395,7 @@ impl Daemon {
         self.propose_exit(tid, ExitStatus::Signal(SIGKILL));
     }
 
-    /// The master of an application ended badly.
+    /// Ends the suspended tasks of an application whose master has ended with an error.
     pub(in crate::daemon) fn end_suspended_of(&mut self, master: Tid) {
         let of_it = self.tasks.iter().filter(|(_, task)| task.app == master);
         let suspended = of_it.filter(|(tid, task)| task.image.is_some() && **tid != master);
@@ -399,7 +404,7 @@ impl Daemon {
         }
     }
 
-    /// This host leaves, or ends with its machine: what is suspended here ends.
+    /// Ends the suspended tasks of this host, because the host leaves or the machine halts.
     pub(in crate::daemon) fn end_suspended(&mut self) {
         let suspended = self.tasks.iter().filter(|(_, task)| task.image.is_some());
         for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
@@ -410,7 +415,7 @@ impl Daemon {
         }
     }
 
-    /// What was written of a task that was to be suspended and is not is of no use.
+    /// Removes what was written of the image of a task whose suspension failed.
     pub(in crate::daemon) fn drop_unused(&mut self, tid: Tid, moving: &Leaving) {
         let app = self.tasks.get(&tid).map(|task| task.app);
         if let (Some(app), Some(name)) = (app, moving.name.clone()) {
@@ -418,7 +423,7 @@ impl Daemon {
         }
     }
 
-    /// A task is suspended no more: its image is of no use.
+    /// A task is not suspended any more: removes its image.
     pub(in crate::daemon) fn drop_image(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid)
             && let Some(image) = task.image.take()

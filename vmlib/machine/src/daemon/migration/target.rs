@@ -1,4 +1,4 @@
-//! Moves at their target: the offer, the image, the release (see [`super`]).
+//! The steps of a move at its target: offer, image, release (see [`super`]).
 
 use super::incoming::Arriving;
 use crate::{Output, daemon::Daemon, placement};
@@ -11,8 +11,9 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// At the target: is there room? Where a task was is forgotten before it comes back, so an offer
-    /// that is ahead of the log here waits for it.
+    /// At the target: replies whether there is room for the task. A task can return to a host
+    /// before that host has applied the entry that moved it away, so an offer that is ahead of the
+    /// local log waits.
     pub(in crate::daemon) fn on_move_offer(&mut self, from: HostId, offer: &MoveOffer) {
         let known = self.cx.agreement.state().task(offer.tid);
         if known.is_none_or(|task| task.incarnation < offer.incarnation) {
@@ -24,7 +25,7 @@ impl Daemon {
         }
     }
 
-    /// The log has come to know where a task is.
+    /// The local log has applied where a task is: replies to the offer that waited for that.
     pub(in crate::daemon) fn review_offer(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         if let Some(offer) = self.take_early_offer(tid, host, incarnation) {
             self.answer_offer(host, &offer);
@@ -83,7 +84,7 @@ impl Daemon {
             let text = placement::takes_no_tasks(state, self.cx.me);
             return Err(Failed::new(FailKind::Refused, text));
         }
-        // One that is suspended here has its room.
+        // A task that is suspended on this host is counted already.
         if from != self.cx.me && self.room() <= self.migration.arriving.len() as u64 {
             let name = &self.cx.config.facts.name;
             let max = self.cx.config.facts.tasks_max;
@@ -99,22 +100,23 @@ impl Daemon {
             said: Vec::new(),
         };
         if self.migration.arriving.insert(tid, arriving).is_some() {
-            // An earlier move of it that was taken back.
+            // An earlier move of the task, which was aborted.
             self.cx.emit(Output::Discard(tid));
         }
-        // Its files are in use.
+        // The task uses its files, so their content is current.
         let roll_back = false;
         self.cx.emit(Output::Expect {
             tid,
             ticket,
             roll_back,
-            // Its source says in the image where files are here.
+            // The source writes the folders of this host into the image.
             folders: None,
         });
         Ok(ticket)
     }
 
-    /// A process that is no task here says something: perhaps why it cannot become one that comes.
+    /// A process without a task wrote output. Standard error of a restorer is kept: it may give the
+    /// reason for a failure.
     pub(in crate::daemon) fn on_restorer_said(&mut self, tid: Tid, stream: u8, bytes: &[u8]) {
         if let Some(arriving) = self
             .migration
@@ -127,7 +129,7 @@ impl Daemon {
         }
     }
 
-    /// Why there is no process that could become that task.
+    /// The failure of a process that was to become the task.
     pub(in crate::daemon) fn restorer_ended(&self, tid: Tid, status: ExitStatus) -> Failed {
         let said = self.migration.arriving.get(&tid).map(|arriving| {
             let said = String::from_utf8_lossy(&arriving.said);
@@ -140,19 +142,19 @@ impl Daemon {
         Failed::new(FailKind::System, text)
     }
 
-    /// At the target: the process of the image stands ready, or there is none.
+    /// At the target: the restored process is ready and frozen, or there is none.
     pub(in crate::daemon) fn on_arrived(&mut self, tid: Tid, result: Result<(), Failed>) {
         let Some(arriving) = self.migration.arriving.get_mut(&tid) else {
             return;
         };
         let (from, incarnation) = (arriving.from, arriving.incarnation);
         if from == HostId::NONE {
-            // All may stand in the log by now: then it is a task that has ended.
+            // The log may have started the application already: the task is then lost, and ends.
             arriving.lost |= result.is_err();
             return self.restarts.on_restored(&mut self.cx, tid, result);
         }
         if result.is_err() && arriving.belongings.is_some() {
-            // Released: whoever is first in the log decides.
+            // The task is released: the first entry in the log decides.
             if !std::mem::replace(&mut arriving.lost, true) {
                 self.cx.agreement.propose(Change::Stay {
                     tid,
@@ -210,7 +212,7 @@ impl Daemon {
         }
     }
 
-    /// The target's copy is of no use.
+    /// Ends the unused restored process of a task.
     pub(in crate::daemon) fn discard(&mut self, tid: Tid) {
         if self.migration.arriving.remove(&tid).is_some() {
             self.cx.emit(Output::Discard(tid));
