@@ -1,5 +1,5 @@
-//! Which checkpoint the images of the next one are increments of, and when they are stored in full;
-//! whether those have an index.
+//! Decides which checkpoint the images of the next checkpoint are increments of, when images are
+//! stored in full, and whether a full image has an index.
 
 use crate::{
     disk::Disk,
@@ -13,42 +13,41 @@ use crate::{
 use std::collections::BTreeSet;
 use vm_wire::{CheckpointId, Tid};
 
-/// How an image is stored.
 #[derive(Debug)]
 pub(crate) enum Way {
-    /// As what it has that the base has not.
+    /// As the difference from the base, looked up in the index.
     Increment(Base, Index),
     /// The whole image.
     Full {
-        /// With what the writer of an increment needs of it.
+        /// Write an index beside the image, for later increments.
         index: bool,
     },
 }
 
-/// By what the next checkpoint can be an incremental one.
+/// The full checkpoint that the next checkpoint can be based on.
 enum Full {
-    /// The base can be in this checkpoint.
+    /// This checkpoint can have the base.
     Last(CheckpointId, Manifest),
     /// No checkpoint can have the base.
     None {
-        /// Whether the one after it can.
+        /// Write an index beside each image, so that later checkpoints can be increments.
         index: bool,
     },
 }
 
 impl<D: Disk> Store<D> {
-    /// How the image of this name in checkpoint `id` is to be stored: as an increment of the image in
-    /// the last full checkpoint of the same generation. In full, if
+    /// How to store the image of this name in checkpoint `id`: as an increment of the image in the
+    /// last full checkpoint of the same generation. The image is stored in full, if
     ///
-    /// - there is no such checkpoint or image, or its index is not there or cannot be used;
-    /// - hosts have stores of their own, and it is not on the same two disks;
-    /// - the full one is more than [`INCREMENTS_MAX`] epochs old;
-    /// - the checkpoint before is incremental, and its files, or its increments, have more than half of
-    ///   what they hold.
+    /// - there is no such checkpoint or image, or its index is missing or cannot be used;
+    /// - hosts have stores of their own, and the earlier image is not on the same two disks;
+    /// - the full checkpoint is more than [`INCREMENTS_MAX`] epochs old;
+    /// - the previous checkpoint is incremental, and its files, or its increments, have more than
+    ///   half of the length of their images.
     ///
-    /// One that is stored in full has an index, unless increments have proved not to be worth it: those of
-    /// the checkpoint before, or so the full one before tells by having none. From an epoch on that is a
-    /// multiple of [`INCREMENTS_MAX`] + 1 it is tried again.
+    /// A full image has an index, unless increments did not save enough: in the previous
+    /// checkpoint, or in an earlier checkpoint, so that the full checkpoint has no index. An epoch
+    /// that is a multiple of [`INCREMENTS_MAX`] + 1 tries an index again.
     pub(crate) fn way(&self, app: Tid, id: CheckpointId, name: &str) -> Way {
         match self.full(app, id) {
             Full::Last(of, manifest) => {
@@ -66,14 +65,14 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Whether there is an index of that image, or something in its place.
+    /// Whether the image has an index, or the index cannot be looked for.
     fn has_index(&self, app: Tid, of: CheckpointId, part: &Part) -> bool {
         let name = name::index(&part.name).unwrap_or_default();
         let path = self.folder(app, of).join(name);
         part::absent(self.disk(), &path, |path| StoreError::Exists { path }).is_err()
     }
 
-    /// The image in that full checkpoint, and its index, if it can be used.
+    /// The image in full checkpoint `of` and its index, if both can be used.
     fn base(&self, app: Tid, of: CheckpointId, part: &Part) -> Option<(Base, Index)> {
         let name = &part.name;
         let folder = self.folder(app, of);
@@ -94,7 +93,8 @@ impl<D: Disk> Store<D> {
         Some((base, index))
     }
 
-    /// The full checkpoint by which `id` can be an incremental one: the last one, or its base.
+    /// The full checkpoint that `id` can be based on: the previous checkpoint, or the base of that
+    /// checkpoint.
     fn full(&self, app: Tid, id: CheckpointId) -> Full {
         let same = |it: &CheckpointId| it.generation == id.generation && *it < id;
         let ids = self.ids(app).unwrap_or_default();
@@ -106,7 +106,7 @@ impl<D: Disk> Store<D> {
                 if more_than_half(last.parts().filter(|it| it.base.is_some())) {
                     return Full::None { index: false };
                 }
-                // So have tasks that the base does not have.
+                // New tasks, which the base does not have, are stored in full as well.
                 if more_than_half(last.parts()) {
                     return Full::None { index: true };
                 }
@@ -122,10 +122,10 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// The checkpoints that committed ones are increments of.
+    /// The checkpoints that committed checkpoints are increments of.
     ///
     /// # Errors
-    /// [`StoreError::System`] when one cannot be read. Damaged ones need nothing.
+    /// [`StoreError::System`] when a manifest cannot be read. Damaged checkpoints need no base.
     pub(crate) fn needed(&self, app: Tid) -> Result<BTreeSet<CheckpointId>, StoreError> {
         let mut needed = BTreeSet::new();
         for id in self.ids(app)? {
@@ -139,7 +139,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Whether the files of these parts have more than half of what they hold.
+/// Whether the files of these parts have more than half of the length of the images.
 fn more_than_half<'a>(parts: impl Iterator<Item = &'a Part>) -> bool {
     let (stored, bytes) = parts.fold((0u64, 0u64), |(stored, bytes), part| {
         let stored = stored.saturating_add(part.stored);

@@ -1,11 +1,12 @@
-//! Where the blocks of an image begin: what differs from an earlier image is found block by block.
+//! Finds where the blocks of an image begin. The difference from an earlier image is found block by
+//! block.
 //!
 //! Memory lies in an image as whole pages, in sections with heads between them
-//! (`docs/image-format.md`). The payload of each section is cut into blocks from its beginning, so
-//! that a page that did not change is the same block, wherever in the image it comes.
+//! (`docs/image-format.md`). The payload of each section is cut into blocks from its beginning. So
+//! an unchanged page is the same block, wherever it stands in the image.
 //!
-//! Nothing depends on the image being one: in a stream that has other heads, or none, blocks are
-//! cut all the same. They are then less often those of an earlier stream, and more is stored.
+//! Other streams are cut as well. In a stream with other heads, or without heads, fewer blocks
+//! equal the blocks of an earlier stream, so more bytes are stored.
 
 use crate::limits::BLOCK;
 
@@ -13,19 +14,19 @@ const PREFIX: usize = 32;
 const PREFIX_MAGIC: &[u8] = b"VMIMAGE\n";
 const HEAD: usize = 64;
 const HEAD_MAGIC: &[u8] = b"SECT";
-/// Where a head has the length of the payload behind it: 8 bytes, little-endian.
+/// Place in a head of the length of the payload behind it: 8 bytes, little-endian.
 const STORED_LEN: std::ops::Range<usize> = 32..40;
 
-/// What comes next in a stream.
+/// The next piece of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Its length: at least one byte, at most a block.
+    /// Length of the piece: at least one byte, at most a block. Bytes.
     pub len: usize,
-    /// Whether it is a whole block.
+    /// The piece is a whole block.
     pub block: bool,
 }
 
-/// Cuts one stream.
+/// Cuts one stream into pieces.
 #[derive(Debug)]
 pub(crate) struct Blocks(At);
 
@@ -33,7 +34,7 @@ pub(crate) struct Blocks(At);
 enum At {
     Prefix,
     Head,
-    /// So much is left of it.
+    /// Bytes that are left of the payload.
     Payload(u64),
 }
 
@@ -42,8 +43,8 @@ impl Blocks {
         Blocks(At::Prefix)
     }
 
-    /// The next piece of the stream, which goes on with `bytes`. None: it takes more of them to
-    /// tell; at the end of the stream they are no block.
+    /// The next piece of the stream; `bytes` are the next bytes of the stream. `None`: `bytes` are
+    /// too few to tell; at the end of the stream they are no block.
     pub fn next(&mut self, bytes: &[u8]) -> Option<Piece> {
         if let At::Prefix = self.0 {
             let prefix = bytes.get(..PREFIX)?;
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
     use crate::tests::image::Image;
 
-    /// The pieces of a stream that comes as a whole: where each begins, its length, block or not.
+    /// The offset, the length and the kind (block or not) of each piece of a whole stream.
     fn pieces(stream: &[u8]) -> Vec<(usize, usize, bool)> {
         let mut blocks = Blocks::new();
         let mut at = 0;

@@ -1,4 +1,5 @@
-//! Whether a manifest can be true: what it may name, and what it may say only once.
+//! Checks whether a manifest can be true: the names that it may hold, and the records that it may
+//! hold once.
 
 use crate::{
     error::ManifestError,
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 use vm_wire::{CheckpointId, MachineId, Tid, limits};
 
 impl Manifest {
-    /// Whether the manifest can be true.
+    /// Checks whether the manifest can be true.
     ///
     /// # Errors
     /// [`ManifestError::Impossible`]: a task, group or part is named twice, a part's name is not
@@ -111,7 +112,7 @@ fn check_part(part: &Part) -> Result<(), ManifestError> {
     })
 }
 
-/// A program may be without a name, if nobody knew it.
+/// An unknown program has an empty name.
 fn check_program(program: &str) -> Result<(), ManifestError> {
     match program {
         "" => Ok(()),

@@ -1,16 +1,16 @@
-//! Compressed files: what the file of a part would hold, in frames that are compressed one by one.
+//! Compressed files: the content of a part's file, in frames that are compressed one by one.
 //!
 //! ```text
 //! magic | version | frame, frame ... | hash of all before
 //! ```
 //!
-//! A frame is its length and as many bytes: [`FRAME`] bytes of the content, the last frame what is
-//! left of it, as one block of LZ4; or as they are, if they have the content's length. So it is known
-//! which frame has a byte of the content, and an increment takes from its base what it needs and no
-//! more.
+//! A frame is a length and as many bytes. Each frame holds [`FRAME`] bytes of the content, the last
+//! frame holds the rest. The bytes are one block of LZ4, or the content itself if the length is
+//! that of the content. So a reader knows which frame has a byte of the content, and an increment
+//! reads only the frames of its base that it needs.
 //!
-//! What is read of a file that may be anything takes no more memory than some frames: a length beyond
-//! that of the content is refused, and a block is given room for its content alone.
+//! A damaged or forged file takes no more memory than some frames: a length above the length of the
+//! content is refused, and a block is expanded into a buffer of that length only.
 
 use crate::{
     error::Flaw,
@@ -26,28 +26,28 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 const MAGIC: [u8; 8] = *b"VMPRESS\n";
 const VERSION: u32 = 1;
 const PREFIX: usize = MAGIC.len() + 4;
-/// The length of a frame.
+/// Length of the length of a frame. Bytes.
 const HEAD: usize = 4;
 const NOT_ONE: &str = "it does not begin like one of version 1";
 const EARLY: &str = "it ends early";
 const SEAL: &str = "its hash differs";
 
-// Whoever writes in whole buffers writes whole frames.
+// A writer of whole buffers writes whole frames.
 const _: () = assert!(BUFFER.is_multiple_of(FRAME) && FRAME <= u32::MAX as usize);
 
-/// Compresses what goes into a file.
+/// Compresses the content of a file.
 #[derive(Debug)]
 pub(crate) struct Compressor {
     frame: Vec<u8>,
     out: Out,
 }
 
-/// What comes out, up to where it goes into the file.
+/// Buffer of compressed bytes on their way to the file.
 #[derive(Debug)]
 struct Out {
     room: Room,
     filled: usize,
-    /// Of the file, as its length.
+    /// Hash of the file so far; `bytes` is its length.
     hasher: Hasher,
     bytes: u64,
 }
@@ -65,7 +65,7 @@ impl Compressor {
         }
     }
 
-    /// Writes these bytes: whole frames, or the last ones of all.
+    /// Writes these bytes: whole frames, or the rest of the content.
     pub fn write(&mut self, content: &[u8], file: &mut impl Write) -> io::Result<()> {
         self.out.begin(file)?;
         for content in content.chunks(FRAME) {
@@ -79,7 +79,7 @@ impl Compressor {
         Ok(())
     }
 
-    /// Ends the file.
+    /// Writes the hash and ends the file.
     pub fn finish(&mut self, file: &mut impl Write) -> io::Result<()> {
         self.out.begin(file)?;
         let all = self.out.hasher.finish();
@@ -87,14 +87,14 @@ impl Compressor {
         self.out.flush(file)
     }
 
-    /// Length of the file so far.
+    /// Length of the file so far. Bytes.
     pub fn bytes(&self) -> u64 {
         self.out.bytes
     }
 }
 
 impl Out {
-    /// Writes the magic and the version, before anything else.
+    /// Writes the magic and the version, if the file is empty.
     fn begin(&mut self, file: &mut impl Write) -> io::Result<()> {
         if self.bytes > 0 {
             return Ok(());
@@ -125,7 +125,7 @@ impl Out {
     }
 }
 
-/// What the file of a part holds, from its beginning to its end.
+/// The content of a part's file, read from its beginning to its end.
 #[derive(Debug)]
 pub(crate) enum Content<F> {
     Plain(F),
@@ -133,8 +133,8 @@ pub(crate) enum Content<F> {
 }
 
 impl<F: Read> Content<F> {
-    /// Of a file of which nothing was read; it has that length, if it is compressed. What it holds
-    /// has `bytes`.
+    /// The content of a file whose first byte has not been read yet. `packed` is the length of the
+    /// file, if the file is compressed; `bytes` is the length of the content.
     pub fn new(file: F, packed: Option<u64>, bytes: u64) -> Self {
         match packed {
             None => Content::Plain(file),
@@ -144,8 +144,8 @@ impl<F: Read> Content<F> {
 }
 
 impl<F: Read> Read for Content<F> {
-    /// Of a compressed file that is damaged, [`Flaw::Compressed`] comes as the cause of the error, in
-    /// place of the bytes of the last frame at the latest.
+    /// If a compressed file is damaged, the cause of the error is [`Flaw::Compressed`]. The error
+    /// comes at the latest in place of the bytes of the last frame.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Content::Plain(file) => file.read(buffer),
@@ -154,16 +154,16 @@ impl<F: Read> Read for Content<F> {
     }
 }
 
-/// Reads a compressed file in order, and all of it.
+/// Expands a compressed file in order, from its beginning to its end.
 #[derive(Debug)]
 pub(crate) struct Expander<F> {
     file: Sealed<F>,
-    /// Of the content, what the frames to come have.
+    /// Bytes of the content in the frames that are not read yet.
     left: u64,
     begun: bool,
     packed: Vec<u8>,
     frame: Vec<u8>,
-    /// So much of the frame was read.
+    /// Number of bytes of the frame that were read.
     taken: usize,
 }
 
@@ -179,7 +179,8 @@ impl<F: Read> Expander<F> {
         }
     }
 
-    /// The next frame, if there is one. The last one only if the file has proved whole.
+    /// Reads the next frame, if there is one. The last frame is given out only if the hash of the
+    /// file is right.
     fn next(&mut self) -> io::Result<()> {
         let begins = !std::mem::replace(&mut self.begun, true);
         if begins {
@@ -221,7 +222,7 @@ impl<F: Read> Read for Expander<F> {
     }
 }
 
-/// The file of a base, of which some is read.
+/// The file of a base, of which only some bytes are read.
 #[derive(Debug)]
 pub(crate) enum BaseFile<F> {
     Plain(F),
@@ -229,7 +230,7 @@ pub(crate) enum BaseFile<F> {
 }
 
 impl<F: Read + Seek> BaseFile<F> {
-    /// Of a file, which is compressed or not. What it holds has `bytes`.
+    /// The content of a file, which is compressed or not. `bytes` is the length of the content.
     pub fn new(file: F, compressed: bool, bytes: u64) -> Self {
         match compressed {
             false => BaseFile::Plain(file),
@@ -237,7 +238,8 @@ impl<F: Read + Seek> BaseFile<F> {
         }
     }
 
-    /// What is read next stands there in the content, and not behind its end.
+    /// Sets the offset in the content of the next read. The offset is not behind the end of the
+    /// content.
     pub fn seek_to(&mut self, at: u64) -> io::Result<()> {
         match self {
             BaseFile::Plain(file) => file.seek(SeekFrom::Start(at)).map(drop),
@@ -250,7 +252,7 @@ impl<F: Read + Seek> BaseFile<F> {
 }
 
 impl<F: Read + Seek> Read for BaseFile<F> {
-    /// As of [`Content`]; but the hash of the file is not looked at.
+    /// Errors are those of [`Content`], but the hash of the file is not checked.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             BaseFile::Plain(file) => file.read(buffer),
@@ -266,10 +268,11 @@ pub(crate) struct Frames<F> {
     /// Length of the content. Bytes.
     bytes: u64,
     at: u64,
-    /// Where the first frames begin, as far as that is known: of the next one the head was not read.
+    /// Offsets of the first frames, as far as they are known. The head of the last of these frames
+    /// has not been read yet.
     starts: Vec<u64>,
-    /// Frames that were read, each in the place that its number has among so many: blocks that stand
-    /// often in an image are taken from one place, between blocks of others.
+    /// Frames in memory. Frame `n` has place `n % FRAMES_KEPT`: a block that is frequent in an
+    /// image is copied from one place of the base again and again, between blocks of other frames.
     kept: [Option<(u64, Vec<u8>)>; FRAMES_KEPT],
     packed: Vec<u8>,
 }
@@ -325,7 +328,7 @@ impl<F: Read + Seek> Read for Frames<F> {
         }
         let number = self.at / FRAME as u64;
         let place = (number % FRAMES_KEPT as u64) as usize;
-        // Taken out: if it cannot be read, nothing is kept there.
+        // The frame is taken out: if reading fails, the place stays empty.
         let (kept, mut frame) = self.kept[place].take().unwrap_or((u64::MAX, Vec::new()));
         if kept != number {
             self.load(number, &mut frame)?;
@@ -347,7 +350,7 @@ fn check_prefix(prefix: [u8; PREFIX]) -> io::Result<()> {
     }
 }
 
-/// The length of a frame that has so much of the content.
+/// The length of a frame that holds `content` bytes of the content.
 fn check_head(head: [u8; HEAD], content: usize) -> io::Result<usize> {
     let len = u32::from_le_bytes(head) as usize;
     match (1..=content).contains(&len) {
@@ -356,7 +359,7 @@ fn check_head(head: [u8; HEAD], content: usize) -> io::Result<usize> {
     }
 }
 
-/// What a frame holds, which has that length.
+/// Expands a frame that holds `content` bytes of the content.
 fn expand(packed: &[u8], content: usize, frame: &mut Vec<u8>) -> io::Result<()> {
     frame.resize(content, 0);
     if packed.len() == content {
@@ -373,7 +376,7 @@ fn flaw(what: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, Flaw::Compressed { what })
 }
 
-/// Whoever reads it expects more.
+/// Turns an early end of the file into a flaw.
 fn early(cause: io::Error) -> io::Error {
     match cause.kind() {
         io::ErrorKind::UnexpectedEof => flaw(EARLY),

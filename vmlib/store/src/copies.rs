@@ -1,9 +1,9 @@
-//! Parts on the disks of two hosts, where each host has a store of its own: what is copied, and what
-//! one of several stores has of a checkpoint.
+//! Parts on the disks of two hosts, where each host has a store of its own: options for writing,
+//! copying of parts, replacement of damaged parts, and the store inventory of one host.
 //!
-//! A copy is the file of a part, under the same name in the same folder, written by the same rules. An
-//! increment is copied to where its base is ([`Store::copied_to`] sees to it), so a host that has the
-//! file of a part can read all of it.
+//! A copy is the file of a part, under the same name in the same folder, written by the same rules.
+//! An increment is copied to the host that has its base ([`Store::copied_to`]), so a host that has
+//! the file of a part can read the whole part.
 
 use crate::{
     disk::Disk,
@@ -25,58 +25,59 @@ use std::{
 };
 use vm_wire::{CheckpointId, Tid};
 
-/// What one store has of a checkpoint.
+/// What one store has of a checkpoint: an entry of the store inventory.
 #[derive(Debug)]
 pub struct Stocked {
     /// Generation and epoch of the checkpoint.
     pub id: CheckpointId,
-    /// Its manifest, or why that cannot be used here.
+    /// The manifest, or the reason why the manifest cannot be used here.
     pub manifest: Result<Manifest, StoreError>,
-    /// The tasks whose images are here, as a whole as far as the look can tell.
+    /// The tasks whose parts are here and whole, as far as a check of the given depth shows.
     pub here: Vec<Tid>,
-    /// What is wrong with others that are here.
+    /// The flaws of the other parts that are here.
     pub flaws: Vec<StoreError>,
 }
 
 impl<D: Disk> Store<D> {
-    /// Says which host gets copies of the parts that this one writes, if any does. An image is stored in
-    /// full if the one that it could be an increment of is not on both.
+    /// Sets the host that gets copies of the parts that this host writes, if there is such a host.
+    /// An image is stored in full if its base is not on both hosts.
     pub fn copied_to(mut self, host: Option<&str>) -> Self {
         self.copy = host.map(str::to_owned);
         self
     }
 
-    /// Has images stored in full, if `full`: what they could be increments of cannot be copied.
+    /// Stores images in full, if `full`: for a host that cannot copy the bases of increments.
     pub fn in_full(mut self, full: bool) -> Self {
         self.full = full;
         self
     }
 
-    /// Has the files of images compressed, if `compress`.
+    /// Compresses the files of images, if `compress`.
     pub fn compressed(mut self, compress: bool) -> Self {
         self.compress = compress;
         self
     }
 
-    /// Has images go through the kernel's cache, if `cached`: it takes them sooner than a disk, in which
-    /// they are all the same when they are finished. For tasks that stand until they have written them.
+    /// Writes images through the page cache, if `cached`. The cache takes bytes sooner than the
+    /// disk, and a finished image is on the disk in both cases. For tasks that are frozen until
+    /// their images are written.
     pub fn cached(mut self, cached: bool) -> Self {
         self.cached = cached;
         self
     }
 
-    /// Whether an increment of that part can be written here: it is in this store, and copied to where
-    /// the increment will be.
+    /// Whether an increment of `base` can be written here: the base is in this store, and has its
+    /// copy on the host that gets the copy of the increment.
     pub(crate) fn can_base(&self, base: &Part) -> bool {
         let here = |host: &String| base.place == *host && base.copy == self.copy;
         !self.full && self.host.as_ref().is_none_or(here)
     }
 
-    /// The file of a part, for a copy of it. It is not verified; [`CheckpointWriter::take_copy`] does
-    /// that.
+    /// The file of a part, for copying. The file is not verified; [`CheckpointWriter::take_copy`]
+    /// verifies the copy.
     ///
     /// # Errors
-    /// [`StoreError::Part`] when it is not there with its length, [`StoreError::Name`],
+    /// [`StoreError::Part`] when the file is missing or has another length, [`StoreError::Name`],
     /// [`StoreError::System`].
     pub fn open_file(
         &self,
@@ -90,11 +91,11 @@ impl<D: Disk> Store<D> {
         file.map_err(|flaw| StoreError::Part { path, flaw })
     }
 
-    /// Likewise, verified while it is read: in place of its last bytes there is an error, if these are
-    /// not the bytes that were written.
+    /// Like [`Store::open_file`], verified while it is read: if the bytes are not those that were
+    /// written, an error comes in place of the last bytes.
     ///
     /// # Errors
-    /// As [`Store::open_file`].
+    /// Those of [`Store::open_file`].
     pub fn open_verified(
         &self,
         app: Tid,
@@ -114,12 +115,12 @@ impl<D: Disk> Store<D> {
         })
     }
 
-    /// Writes a part of a committed checkpoint again, in the place of one that is damaged or lost:
-    /// `from` gives the bytes of its file. Nothing changes unless these are that part. No other process
-    /// may do so at the same time.
+    /// Writes a part of a committed checkpoint again, in place of a damaged or lost file. `from`
+    /// gives the bytes of the file. Nothing changes unless the bytes are that part. No other
+    /// process may mend the same part at the same time.
     ///
     /// # Errors
-    /// As [`CheckpointWriter::take_copy`].
+    /// Those of [`CheckpointWriter::take_copy`].
     pub fn mend(
         &self,
         app: Tid,
@@ -130,16 +131,16 @@ impl<D: Disk> Store<D> {
         check_name(part)?;
         let folder = self.folder(app, id);
         let new = folder.join(format!("{}{}", part.name, name::NEW));
-        // Of one who was interrupted.
+        // An interrupted call may have left a file.
         let _ = self.disk().remove(&new);
         let disk = self.disk().clone();
         let writer = PartWriter::replace(disk, &folder, &part.name, &part.place, None)?;
         take(writer, part, from)
     }
 
-    /// What is here of the newest checkpoints of an application, at most `max`, newest first; or of
-    /// that one alone. Whoever wrote them: what another host's disk held may have been copied here. One
-    /// without a manifest is left out.
+    /// The store inventory of an application: what is here of its newest checkpoints, at most
+    /// `max`, newest first; or of checkpoint `only`. Parts count whichever host wrote them, because
+    /// parts of other hosts may have been copied here. A checkpoint without a manifest is left out.
     ///
     /// # Errors
     /// [`StoreError::System`] when the folder of the application cannot be read.
@@ -187,8 +188,8 @@ impl<D: Disk> Store<D> {
         Some(stocked)
     }
 
-    /// Removes what is here of a checkpoint that was given up, unless it is committed here. None there
-    /// is no error.
+    /// Removes what is here of an aborted checkpoint, unless the checkpoint is committed here. An
+    /// absent checkpoint is no error.
     ///
     /// # Errors
     /// [`StoreError::Committed`], [`StoreError::System`].
@@ -201,12 +202,14 @@ impl<D: Disk> Store<D> {
 }
 
 impl<D: Disk> CheckpointWriter<D> {
-    /// Writes a copy of a part that another host has in its store: `from` gives the bytes of its file.
-    /// When this returns it is whole and on the disk. With a quota it may have so many bytes and no more.
+    /// Writes a copy of a part of another host; `from` gives the bytes of the part's file. After a
+    /// return without an error the copy is whole and on the disk. `quota` bounds the length of the
+    /// copy. Bytes.
     ///
     /// # Errors
-    /// [`StoreError::Base`] when the base of an increment is not here, [`StoreError::Part`] when what
-    /// came is not that part, or like [`CheckpointWriter::part`]. There is no such part then.
+    /// [`StoreError::Base`] when the base of an increment is not here, [`StoreError::Part`] when
+    /// the bytes are not that part, or like [`CheckpointWriter::part`]. The copy does not exist
+    /// then.
     pub fn take_copy(
         &self,
         part: &Part,
@@ -235,9 +238,9 @@ impl<D: Disk> CheckpointWriter<D> {
 /// The file of a part, verified while it is read.
 #[derive(Debug)]
 pub enum FileReader<D: Disk> {
-    /// It is the part.
+    /// A file that is the image itself.
     Plain(PartReader<D>),
-    /// It ends with its own hash: an increment, or compressed.
+    /// A file that ends with its own hash: an increment, or a compressed file.
     Sealed(SealedReader<D>),
 }
 
@@ -250,17 +253,18 @@ impl<D: Disk> Read for FileReader<D> {
     }
 }
 
-/// A file that ends with the hash of what stands before it, all of whose bytes are handed on.
+/// A file that ends with the hash of the bytes before it. The reader gives out all bytes, the hash
+/// included.
 #[derive(Debug)]
 pub struct SealedReader<D: Disk> {
     file: D::File,
     path: PathBuf,
     hasher: Hasher,
-    /// Bytes that are to come before the hash.
+    /// Bytes before the hash that are not read yet.
     left: u64,
-    /// What is wrong with it if that differs.
+    /// The flaw to report if the hash differs.
     unsealed: Option<Flaw>,
-    /// What is still to be handed on of the hash, once it was read.
+    /// The hash, once it was read, and the number of its bytes that were given out.
     seal: Option<([u8; HASH], usize)>,
 }
 
@@ -294,7 +298,7 @@ impl<D: Disk> Read for SealedReader<D> {
     }
 }
 
-/// Writes all that comes, if that is this part.
+/// Writes all bytes of `from`, and gives the copy its name if the bytes are this part.
 fn take<D: Disk>(
     mut copy: PartWriter<D>,
     part: &Part,
@@ -315,8 +319,8 @@ fn take<D: Disk>(
     Err(StoreError::Part { path, flaw })
 }
 
-/// What is wrong with the file of a part whose own hash, with which it ends, differs; none if it is
-/// compared with that of the part, which it holds as it is.
+/// The flaw of a part's file whose hash at its end differs. `None` for a file without a hash of its
+/// own: the file is the image, and the hash of the part covers it.
 fn unsealed(part: &Part) -> Option<Flaw> {
     let what = "its hash differs";
     match (part.packed, part.base) {
@@ -326,11 +330,11 @@ fn unsealed(part: &Part) -> Option<Flaw> {
     }
 }
 
-/// Writes all that comes. Returns whether it ends with the hash of what stands before that.
+/// Writes all bytes of `from`. Returns whether they end with the hash of the bytes before it.
 fn write<D: Disk>(copy: &mut PartWriter<D>, from: &mut impl Read) -> Result<bool, StoreError> {
     let mut hasher = Hasher::new();
     let mut buffer = vec![0; BUFFER];
-    // What may be the hash at the end stands at the beginning of the buffer.
+    // The last bytes, which may be the hash, stand at the beginning of the buffer.
     let mut held = 0;
     loop {
         let read = retry(|| from.read(&mut buffer[held..]));

@@ -1,8 +1,10 @@
-//! The few operations of a file system that a store is made of.
+//! The operations of a file system that a store uses.
 //!
-//! They are a trait so that a test can put a disk in their place whose power it cuts. What a store
-//! assumes of it: what was synced survives; what was not may be there, in part or not at all, and
-//! a rename that was not synced may have happened or not; a rename itself is never half done.
+//! They are a trait so that a test can use a disk whose power it cuts. A store assumes of a disk:
+//!
+//! - Synced bytes and names survive a power cut.
+//! - Bytes that were not synced may be there completely, in part, or not at all.
+//! - A rename that was not synced may have happened or not; a rename is never half done.
 
 use rustix::{
     fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl},
@@ -15,7 +17,8 @@ use std::{
     path::Path,
 };
 
-/// What memory, lengths and places have to be a multiple of for [`Disk::bypass_cache`]. Bytes.
+/// Unit of the addresses, lengths and offsets of writes that bypass the page cache
+/// ([`Disk::bypass_cache`]). Bytes.
 pub(crate) const PAGE: usize = 4096;
 
 /// A disk with folders and files.
@@ -23,28 +26,29 @@ pub trait Disk: Clone {
     /// An open file.
     type File: Read + Write + Seek + std::fmt::Debug;
 
-    /// Makes a file for writing, which is the owner's only. Fails if there is one.
+    /// Creates a file for writing, which only its owner may access. Fails if the file exists.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
-    /// Says whether what is written to the file from here on is to bypass the kernel's cache. Only whole
-    /// pages which begin where a page begins do, and not on every file system.
+    /// Sets whether writes to the file bypass the page cache from here on. Only whole pages at page
+    /// boundaries bypass it, and only on some file systems.
     fn bypass_cache(&self, _file: &mut Self::File, _bypass: bool) {}
-    /// What is in the cache of a file, and on the disk, is not kept there any longer.
+    /// Drops pages of the file from the page cache that are on the disk.
     fn leave_cache(&self, _file: &mut Self::File) {}
-    /// Opens a file for reading, and says how many bytes it has.
+    /// Opens a file for reading. Also returns its length. Bytes.
     fn open(&self, path: &Path) -> io::Result<(Self::File, u64)>;
-    /// Returns when what was written to the file is on the disk. Its name need not be.
+    /// Returns when the content of the file is on the disk. The name of the file need not be on the
+    /// disk.
     fn sync(&self, file: &mut Self::File) -> io::Result<()>;
-    /// Gives a file another name in the same folder.
+    /// Renames a file within its folder.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
+    /// Removes a file; fails if the file does not exist.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Makes a folder, which is the owner's only. Fails if there is one.
+    /// Creates a folder, which only its owner may access. Fails if the folder exists.
     fn make_dir(&self, path: &Path) -> io::Result<()>;
-    /// Removes an empty folder.
+    /// Removes an empty folder; fails if the folder is not empty.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
-    /// Returns when all names in the folder, and those that are gone from it, are so on the disk.
+    /// Returns when all additions and removals of names in the folder are on the disk.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// The names in a folder, in any order; those that are no text are left out.
+    /// The names in a folder, in any order. Names that are not UTF-8 are left out.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 }
 
@@ -56,7 +60,7 @@ pub struct System;
 #[derive(Debug)]
 pub struct SystemFile {
     file: File,
-    /// It bypasses the cache.
+    /// Writes bypass the page cache.
     direct: bool,
 }
 
@@ -66,7 +70,7 @@ impl SystemFile {
         SystemFile { file, direct }
     }
 
-    /// Whether the file was told so.
+    /// Sets the flag. Returns whether the file system accepted it.
     fn set_direct(&mut self, direct: bool) -> bool {
         let set = fcntl_getfl(&self.file).and_then(|mut flags| {
             flags.set(OFlags::DIRECT, direct);
@@ -83,11 +87,11 @@ impl Write for SystemFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let is_whole = bytes.len().is_multiple_of(PAGE) && bytes.as_ptr().align_offset(PAGE) == 0;
         if self.direct && !is_whole {
-            // What comes later would not begin where a page does.
+            // A later write would not begin at a page boundary.
             self.set_direct(false);
         }
         match self.file.write(bytes) {
-            // Some file systems take the flag and not what comes.
+            // Some file systems accept the flag and then refuse the write.
             Err(cause)
                 if self.direct
                     && cause.raw_os_error() == Some(Errno::INVAL.raw_os_error())
@@ -133,12 +137,12 @@ impl Disk for System {
     }
 
     fn leave_cache(&self, file: &mut SystemFile) {
-        // It would be used up by others in time.
+        // These pages would displace pages of other processes.
         let _ = fadvise(&file.file, 0, None, Advice::DontNeed);
     }
 
     fn open(&self, path: &Path) -> io::Result<(SystemFile, u64)> {
-        // A link leads out of the store, and a pipe would have the call wait.
+        // A link could lead out of the store, and opening a pipe would block.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
@@ -204,7 +208,7 @@ mod tests {
         let start = bytes.as_ptr().align_offset(PAGE);
         let (whole, rest) = bytes[start..].split_at(3 * PAGE);
         file.write_all(whole).expect("room");
-        // Where the file system does not know it, it was never so.
+        // A file system without the flag never set it.
         let was = is_direct(&file);
         file.write_all(&rest[..7]).expect("room");
         assert!(!is_direct(&file));

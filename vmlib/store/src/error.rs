@@ -1,4 +1,4 @@
-//! What can go wrong; every text says at which step, where, why, and what to do.
+//! Errors of the store. Each text names the step that failed, the file, the reason and the remedy.
 
 use crate::limits::{MANIFEST_MAX, MANIFEST_VERSION};
 use std::{
@@ -10,24 +10,24 @@ use vm_wire::CodecError;
 /// Why a call of a store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The operating system said no.
+    /// A call of the operating system failed.
     #[error("cannot {step} {path}: {cause}; {}", advice(.cause), path = path.display())]
     System {
         /// The step that failed.
         step: &'static str,
-        /// With which file or folder.
+        /// File or folder of the step.
         path: PathBuf,
-        /// Error of the system.
+        /// Error of the operating system.
         #[source]
         cause: io::Error,
     },
-    /// The root of the store is something else.
+    /// The path of the root names no folder.
     #[error("{path} is no folder: give the store a folder of its own", path = path.display())]
     NotAFolder {
-        /// What was to be the root.
+        /// Path that was given as the root.
         path: PathBuf,
     },
-    /// The root belongs to someone else, who could exchange what is in it.
+    /// The root belongs to another user, so that user could exchange its content.
     #[error(
         "{path} belongs to user {owner}, not to user {user}: give the store a folder of this user",
         path = path.display()
@@ -40,7 +40,7 @@ pub enum StoreError {
         /// User id of the process.
         user: u32,
     },
-    /// Others may write into the root, and could exchange what is in it.
+    /// Other users may write into the root and could exchange its content.
     #[error(
         "{path} may be written by others (mode {mode:04o}): run `chmod 700 {path}`, if what is in \
          it can be trusted",
@@ -49,19 +49,19 @@ pub enum StoreError {
     Mode {
         /// Path of the root.
         path: PathBuf,
-        /// Its mode bits.
+        /// Mode bits of the root.
         mode: u32,
     },
-    /// A name that is none of the layout's.
+    /// A name that is no name of a part.
     #[error("{name:?} is no name of a part: take those of vm_store::name")]
     Name {
-        /// The name.
+        /// The name, as it was given.
         name: String,
     },
-    /// There is no folder of this checkpoint.
+    /// The store has no folder of this checkpoint.
     #[error("there is no checkpoint {path}: list the store to see which there are", path = path.display())]
     Absent {
-        /// Where it would be.
+        /// Path of the folder that is missing.
         path: PathBuf,
     },
     /// The checkpoint has no manifest.
@@ -71,57 +71,57 @@ pub enum StoreError {
         path = path.display()
     )]
     Unfinished {
-        /// Its folder.
+        /// Folder of the checkpoint.
         path: PathBuf,
     },
-    /// The checkpoint has a manifest: nothing in it changes any more.
+    /// The checkpoint has a manifest, so nothing in it changes any more.
     #[error(
         "{path} is committed already: take a new epoch for another checkpoint, prune to remove one",
         path = path.display()
     )]
     Committed {
-        /// Its folder.
+        /// Folder of the checkpoint.
         path: PathBuf,
     },
-    /// The file is there, or another process writes it.
+    /// The file exists: another process writes it, or has written it.
     #[error(
         "{path} is there already: another process writes it, has written it, or died while it \
          did; in that case abort the checkpoint and begin another",
         path = path.display()
     )]
     Exists {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
-    /// A part would become longer than it may.
+    /// A part would become longer than its quota.
     #[error(
         "{path} would exceed its quota of {quota} bytes: raise the quota, or prune the store first",
         path = path.display()
     )]
     Quota {
-        /// The part.
+        /// Path of the part.
         path: PathBuf,
-        /// What it may have. Bytes.
+        /// Bound on the length of the file. Bytes.
         quota: u64,
     },
-    /// There is something wrong with the manifest.
+    /// The manifest cannot be used.
     #[error("{path}: {cause}", path = path.display())]
     Manifest {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
         /// The reason.
         #[source]
         cause: ManifestError,
     },
-    /// There is something wrong with a part.
+    /// The file of a part is not what the manifest records.
     #[error("{path}: {flaw}; use another checkpoint, or copy this part again", path = path.display())]
     Part {
-        /// The part.
+        /// Path of the part.
         path: PathBuf,
-        /// The difference.
+        /// The difference from the manifest.
         flaw: Flaw,
     },
-    /// There is something wrong with the part that an increment was written against.
+    /// The base of an increment is not what it was when the increment was written.
     #[error(
         "{base}: {flaw}; {path} holds only what differs from it: use a checkpoint with another \
          base (vm checkpoints), or copy this base again",
@@ -129,14 +129,14 @@ pub enum StoreError {
         base = base.display()
     )]
     Base {
-        /// The increment.
+        /// Path of the increment.
         path: PathBuf,
-        /// The part of an earlier checkpoint.
+        /// Path of the part of an earlier checkpoint.
         base: PathBuf,
-        /// The difference in the base.
+        /// The difference of the base from the manifest.
         flaw: Flaw,
     },
-    /// There is no room in the store for another checkpoint.
+    /// The store has no room for another checkpoint.
     #[error(
         "the store {root} holds {used} bytes, and its quota is {quota}: raise it (vmd \
          --store-quota), keep fewer checkpoints (--keep), or remove those of an application that \
@@ -146,46 +146,46 @@ pub enum StoreError {
     Full {
         /// Path of the store's root.
         root: PathBuf,
-        /// All its files together. Bytes.
+        /// Length of all files of the store together. Bytes.
         used: u64,
-        /// What it may have. Bytes.
+        /// Bound on the length of all files together. Bytes.
         quota: u64,
     },
 }
 
-/// What a part is, and what the manifest says of it.
+/// The difference between a part and its record in the manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
-    /// It is not there.
+    /// The file does not exist.
     Missing {
-        /// Name of the host that wrote it.
+        /// Name of the host that wrote the part.
         place: String,
     },
-    /// It is shorter or longer. Bytes.
+    /// The file is shorter or longer than the manifest records. Bytes.
     Length {
-        /// Length that was found.
+        /// Length of the file.
         found: u64,
-        /// What the manifest says.
+        /// Length in the manifest.
         expected: u64,
     },
-    /// It holds something else. XXH3 of 128 bits.
+    /// The content differs. Hashes are XXH3 of 128 bits.
     Content {
-        /// What it hashes to.
+        /// Hash of the content.
         found: [u8; 16],
-        /// What the manifest says.
+        /// Hash in the manifest.
         expected: [u8; 16],
     },
-    /// It is no increment, or one that contradicts itself.
+    /// The file is no increment, or an increment that contradicts itself.
     Increment {
-        /// The contradiction.
+        /// The contradiction, as text for users.
         what: &'static str,
     },
-    /// It is no compressed file, or not what was compressed.
+    /// The file is no compressed file, or its content is not what was compressed.
     Compressed {
-        /// The contradiction.
+        /// The contradiction, as text for users.
         what: &'static str,
     },
-    /// It is not any more what an increment was written against.
+    /// The part is not what it was when an increment of it was written.
     Changed,
 }
 
@@ -212,22 +212,22 @@ impl fmt::Display for Flaw {
     }
 }
 
-/// What is wrong with a manifest.
+/// Reasons why a manifest cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
-    /// Longer than any may be.
+    /// The manifest is longer than [`MANIFEST_MAX`].
     #[error("a manifest of {bytes} bytes: {MANIFEST_MAX} are the most; use another checkpoint")]
     TooLong {
-        /// Its length. Bytes.
+        /// Length of the manifest. Bytes.
         bytes: u64,
     },
     /// The first bytes are not those of a manifest.
     #[error("this is no manifest: it begins differently; use another checkpoint")]
     NotAManifest,
-    /// Bytes were changed, lost or added after it was written.
+    /// Bytes were changed, lost or added after the manifest was written.
     #[error("the manifest is damaged: its hash differs; use another checkpoint, or copy it again")]
     Damaged,
-    /// Another version of the format.
+    /// The manifest has another version of the format.
     #[error(
         "the manifest has version {found}, and only version {MANIFEST_VERSION} can be read here: use the \
          release that wrote it"
@@ -236,24 +236,24 @@ pub enum ManifestError {
         /// Version of the file.
         found: u32,
     },
-    /// The hash holds, but the value is none.
+    /// The hash is right, but the value cannot be decoded.
     #[error("the manifest cannot be read: {0}; use another checkpoint")]
     Body(#[from] CodecError),
-    /// The value says what cannot be.
+    /// The manifest contradicts itself.
     #[error("the manifest contradicts itself: {what}; use another checkpoint, and report it")]
     Impossible {
         /// The contradiction, as text for users.
         what: String,
     },
-    /// It is the manifest of another checkpoint than its folder's.
+    /// The folder belongs to another checkpoint than the manifest.
     #[error("this is the manifest of {found}: put it back into that folder")]
     Elsewhere {
-        /// The folder where it belongs, below the root.
+        /// Folder in which the manifest belongs, below the root.
         found: String,
     },
 }
 
-/// What to do about an error of the operating system.
+/// The remedy for an error of the operating system.
 fn advice(cause: &io::Error) -> &'static str {
     use io::ErrorKind::*;
     match cause.kind() {
@@ -267,9 +267,10 @@ fn advice(cause: &io::Error) -> &'static str {
     }
 }
 
-/// Says which step failed at what. An error whose cause is a [`Flaw`] is that of the part.
+/// Adds the failed step and its path to an error. If the cause is a [`Flaw`], the result is the
+/// error of a part.
 pub(crate) trait Step<T> {
-    /// The step as a verb, and its file or folder.
+    /// `step` is a verb; `path` is the file or folder of the step.
     fn step(self, step: &'static str, path: &Path) -> Result<T, StoreError>;
 }
 

@@ -1,9 +1,9 @@
-//! The hash of images, and of the files that hold them or tell of them: XXH3 of 128 bits, as fast as
+//! The hash of images, and of the files that hold or describe images: XXH3 of 128 bits, as fast as
 //! memory.
 //!
-//! It finds accidents, and any of those: that a damaged file keeps its hash is out of the question.
-//! It is no guard against whoever may write into the store, because nothing would be: the manifest,
-//! which has the hashes, lies beside the images.
+//! The hash finds accidental damage: that a damaged file keeps its hash is practically impossible.
+//! The hash does not protect against a user who may write into the store. The manifest, which holds
+//! the hashes, lies beside the images, so no hash could protect against such a user.
 
 use std::fmt;
 use xxhash_rust::xxh3::Xxh3;
@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::Xxh3;
 /// Length of a hash. Bytes.
 pub(crate) const HASH: usize = 16;
 
-/// A hash that grows with what is read or written.
+/// A hash that is updated with each piece that is read or written.
 #[derive(Clone, Default)]
 pub(crate) struct Hasher(Xxh3);
 
@@ -24,7 +24,7 @@ impl Hasher {
         self.0.update(bytes);
     }
 
-    /// The hash of all that has come.
+    /// The hash of all bytes so far.
     pub fn finish(&self) -> [u8; HASH] {
         self.0.digest128().to_le_bytes()
     }
@@ -36,7 +36,6 @@ impl fmt::Debug for Hasher {
     }
 }
 
-/// The hash of these bytes.
 #[cfg(test)]
 pub(crate) fn of(bytes: &[u8]) -> [u8; HASH] {
     xxhash_rust::xxh3::xxh3_128(bytes).to_le_bytes()
@@ -48,7 +47,7 @@ mod tests {
 
     #[test]
     fn it_is_the_hash_that_others_call_so() {
-        // As `xxhsum -H2` tells of an empty file.
+        // The value that `xxhsum -H2` prints for an empty file.
         assert_eq!(
             of(b""),
             0x99aa06d3014798d86001c324468d497f_u128.to_le_bytes()

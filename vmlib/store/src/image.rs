@@ -1,5 +1,5 @@
-//! The image of a task on its way into the store: in full, perhaps with an index beside it, or as an
-//! increment of the image of the same task in an earlier checkpoint.
+//! The image of a task on its way into the store. The image is stored in full, with or without an
+//! index beside it, or as an increment of the image of the same task in an earlier checkpoint.
 
 use crate::{
     blocks::Blocks,
@@ -14,13 +14,14 @@ use crate::{
 };
 use std::{io::Read, path::PathBuf};
 
-/// An image that is being written. Dropped before [`ImageWriter::finish`] it removes what it wrote.
+/// An image that is being written. A writer that is dropped before [`ImageWriter::finish`] removes
+/// its file.
 #[derive(Debug)]
 pub struct ImageWriter<D: Disk = System> {
     path: PathBuf,
     form: Form<D>,
     blocks: Blocks,
-    /// Where the next piece stands in the image.
+    /// Offset of the next piece in the image.
     at: u64,
 }
 
@@ -41,18 +42,19 @@ impl<D: Disk> ImageWriter<D> {
         }
     }
 
-    /// Appends all that `from` has, up to its end. Returns how many bytes that were.
+    /// Appends all bytes of `from`, up to its end. Returns their number.
     ///
     /// # Errors
-    /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. What was
-    /// written is of no use then.
+    /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. The bytes
+    /// written so far cannot be used then.
     pub fn copy(&mut self, from: &mut impl Read) -> Result<u64, StoreError> {
         if let Form::Full(writer) = &mut self.form {
             return writer.copy(from);
         }
         let before = self.at;
         let mut room = Room::in_large_page();
-        // Of what came before, the bytes that are not yet a piece: they stand right before the rest.
+        // Number of bytes at the end of the previous buffer that make no piece yet. They are copied
+        // to the place right before the next buffer.
         let mut left = 0;
         loop {
             let came = room.fill(from).step("read what goes into", &self.path)?;
@@ -67,8 +69,8 @@ impl<D: Disk> ImageWriter<D> {
         }
     }
 
-    /// Appends these bytes, all of an image. If it is stored in full they go to the disk from where they
-    /// are.
+    /// Appends these bytes, which are the whole image. An image stored in full is written from this
+    /// memory, without a copy.
     ///
     /// # Errors
     /// Like [`ImageWriter::copy`].
@@ -79,13 +81,14 @@ impl<D: Disk> ImageWriter<D> {
             if let Form::Full(_) = self.form {
                 continue;
             }
-            // What came before and is not yet a piece stands right before it.
+            // The bytes of the previous part that make no piece yet stand right before this part.
             left = self.pieces(&bytes[at - left.len()..at + part.len()])?;
         }
         self.last(left)
     }
 
-    /// Adds the pieces at the beginning of these bytes; what is left needs more to be one.
+    /// Adds the pieces at the beginning of these bytes. Returns the rest, which is too short for a
+    /// piece.
     fn pieces<'b>(&mut self, mut bytes: &'b [u8]) -> Result<&'b [u8], StoreError> {
         while let Some(piece) = self.blocks.next(bytes) {
             let (first, rest) = bytes.split_at(piece.len);
@@ -96,17 +99,17 @@ impl<D: Disk> ImageWriter<D> {
         Ok(bytes)
     }
 
-    /// Adds what is left at the end.
+    /// Adds the rest at the end of the image.
     fn last(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.form.add(bytes, false, self.at)?;
         self.at += bytes.len() as u64;
         Ok(())
     }
 
-    /// Gives the image its name, when it is on the disk.
+    /// Syncs the image, then gives it its name.
     ///
     /// # Errors
-    /// [`StoreError::System`]; there is no such part then.
+    /// [`StoreError::System`]; the part does not exist then.
     pub fn finish(self) -> Result<Part, StoreError> {
         match self.form {
             Form::Full(writer) => writer.finish(),
@@ -117,7 +120,7 @@ impl<D: Disk> ImageWriter<D> {
 }
 
 impl<D: Disk> Form<D> {
-    /// Takes what has come.
+    /// Takes the next bytes for the file or the hash.
     fn take(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         match self {
             Form::Full(writer) => writer.write(bytes),
@@ -129,7 +132,7 @@ impl<D: Disk> Form<D> {
         }
     }
 
-    /// The same again, in pieces: `at` is where it stands in the image.
+    /// Takes the same bytes again, in pieces. `at` is the offset of the piece in the image.
     fn add(&mut self, piece: &[u8], block: bool, at: u64) -> Result<(), StoreError> {
         match self {
             Form::Full(_) => Ok(()),

@@ -1,12 +1,13 @@
-//! Increments: the file of a part that holds only what its base, the part of an earlier checkpoint,
-//! does not.
+//! Increments: an increment is the file of a part with only the bytes that its base, the part of an
+//! earlier checkpoint, does not have.
 //!
 //! ```text
 //! magic | version | step, step ... | last step | hash of all before
 //! ```
 //!
-//! A step is two numbers: where in the base so many bytes of the image stand; or `HERE`, and so
-//! many bytes follow the step. The last one says `END`, and the length of the image.
+//! A step is two numbers. The first number is the offset in the base of the next bytes of the
+//! image, and the second number is their length. Or the first number is `HERE`: the bytes follow
+//! the step. The last step is `END` and the length of the image.
 
 use crate::{
     compressed::{BaseFile, Content},
@@ -28,9 +29,9 @@ use std::{
 /// The first bytes of every increment.
 const MAGIC: [u8; 8] = *b"VMDELTA\n";
 const VERSION: u32 = 2;
-/// In place of where bytes stand in the base: they follow.
+/// In place of an offset in the base: the bytes follow the step.
 const HERE: u64 = u64::MAX;
-/// In place of where bytes stand in the base: the image ends.
+/// In place of an offset in the base: the image ends.
 const END: u64 = u64::MAX - 1;
 const STEP: usize = 16;
 
@@ -47,16 +48,16 @@ pub(crate) struct IncrementWriter<D: Disk> {
     last: Last,
 }
 
-/// The step that may become longer.
+/// The last step, which the next piece may extend.
 #[derive(Debug)]
 enum Last {
     Complete,
-    /// So much of the base, which is not in `out` yet.
+    /// `len` bytes of the base. The step is not in `out` yet.
     Copy {
         at: u64,
         len: u64,
     },
-    /// Bytes that follow it to the end of `out`, where its length lacks.
+    /// Bytes from `step` to the end of `out`. The length in the step is not set yet.
     Bytes {
         step: usize,
     },
@@ -78,13 +79,14 @@ impl<D: Disk> IncrementWriter<D> {
         }
     }
 
-    /// Hashes what comes next, which is then given in pieces.
+    /// Hashes the next bytes of the image. [`IncrementWriter::add`] then gets the same bytes in
+    /// pieces.
     pub fn take(&mut self, bytes: &[u8]) {
         self.hasher.update(bytes);
         self.bytes += bytes.len() as u64;
     }
 
-    /// Adds a piece. Only of a block it is known whether the base has it.
+    /// Adds a piece. Only blocks are looked up in the base.
     pub fn add(&mut self, piece: &[u8], block: bool) -> Result<(), StoreError> {
         match block.then(|| self.index.find(piece)).flatten() {
             Some(at) => self.copy(at, piece.len() as u64),
@@ -105,7 +107,7 @@ impl<D: Disk> IncrementWriter<D> {
         }
     }
 
-    /// Gives it its name.
+    /// Gives the increment its name.
     pub fn finish(mut self) -> Result<Part, StoreError> {
         self.complete();
         self.step(END, self.bytes);
@@ -156,7 +158,7 @@ impl<D: Disk> IncrementWriter<D> {
     }
 }
 
-/// Puts an image together of an increment and its base.
+/// Composes an image from an increment and its base.
 #[derive(Debug)]
 pub(crate) struct IncrementReader<D: Disk> {
     file: Sealed<Content<D::File>>,
@@ -164,24 +166,25 @@ pub(crate) struct IncrementReader<D: Disk> {
     base: BaseFile<D::File>,
     base_path: PathBuf,
     base_bytes: u64,
-    /// What is left of the step.
+    /// Step that is being read.
     doing: Doing,
-    /// Of the image, what is left.
+    /// Bytes of the image behind this step.
     left: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Doing {
-    /// Magic and version come first.
+    /// Magic and version come next.
     None,
     Copy(u64),
     Bytes(u64),
-    /// All was read and its hash held.
+    /// All steps were read, and the hash was right.
     End,
 }
 
 impl<D: Disk> IncrementReader<D> {
-    /// Of the two files, of which nothing was read. They have the lengths that `part` says.
+    /// Reads the increment and its base from their beginnings. The files have the lengths in
+    /// `part`.
     pub(crate) fn new(
         part: &Part,
         base: &Base,
@@ -199,11 +202,11 @@ impl<D: Disk> IncrementReader<D> {
         }
     }
 
-    /// The next bytes of the image; 0 at its end, when the increment itself has proved whole. What
-    /// comes of the base is not looked at: the hash of the image tells.
+    /// The next bytes of the image; 0 at its end, when the hash of the increment was right. Bytes
+    /// of the base are not verified here: the hash of the image covers them.
     ///
     /// # Errors
-    /// [`StoreError::Part`] of the increment, [`StoreError::Base`], [`StoreError::System`].
+    /// [`StoreError::Part`] for the increment, [`StoreError::Base`], [`StoreError::System`].
     pub fn fill(&mut self, buffer: &mut [u8]) -> Result<usize, StoreError> {
         if let Doing::None = self.doing {
             let magic = self.array()?;
@@ -279,9 +282,9 @@ impl<D: Disk> IncrementReader<D> {
         }
     }
 
-    /// The error of an increment whose steps make no sense. The rest of the file is read first: a
-    /// frame of a compressed file is used before the hash of the whole file is checked, and damage of
-    /// the compressed file must be reported as such.
+    /// The error of an increment whose steps contradict each other. The rest of the file is read
+    /// first: a frame of a compressed file is used before the hash of the whole file is checked,
+    /// and damage of the compressed file must be reported as such.
     fn flaw(&mut self, what: &'static str) -> StoreError {
         let rest = io::copy(&mut self.file, &mut io::sink());
         let seal = rest.and_then(|_| retry(|| self.file.holds()));
@@ -294,7 +297,7 @@ impl<D: Disk> IncrementReader<D> {
         }
     }
 
-    /// That of the base by which the image cannot be put together.
+    /// The error of a base with which the image cannot be composed.
     pub(crate) fn base_flaw(&self, flaw: Flaw) -> StoreError {
         StoreError::Base {
             path: self.path.clone(),

@@ -1,12 +1,12 @@
-//! The index of a full image: the hash of each of its blocks and where it stands. By it the writer
-//! of a later image knows what is in the full one without reading it.
+//! The index of a full image: the hash and the offset of each block. The writer of a later
+//! increment looks blocks up in the index and need not read the full image.
 //!
 //! ```text
 //! magic | version | seed | entry, entry ... | length and hash of the image | hash of all before
 //! ```
 //!
-//! It is needed for writing only. One that is missing or damaged makes no checkpoint bad: the next
-//! image is stored in full.
+//! Only writers need the index. A missing or damaged index makes no checkpoint bad: the next image
+//! is stored in full.
 
 use crate::{
     disk::Disk,
@@ -25,8 +25,10 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 const MAGIC: [u8; 8] = *b"VMINDEX\n";
 const VERSION: u32 = 3;
 const PREFIX: usize = MAGIC.len() + 4 + 8;
-/// XXH3, as fast as memory: that two blocks of a store share it by accident is out of the question, who
-/// makes the blocks does not know the seed, and the hash of the whole image would show it.
+/// Length of a hash of a block: XXH3 of 128 bits, as fast as memory. That two blocks of a store
+/// share a hash by accident is practically impossible. A program cannot choose blocks with equal
+/// hashes, because it does not know the seed. The hash of the whole image would reveal such a
+/// collision.
 const KEY: usize = 16;
 const ENTRY: usize = KEY + 8;
 const TRAILER: usize = 8 + HASH + HASH;
@@ -37,21 +39,21 @@ fn key(block: &[u8], seed: u64) -> Key {
     xxh3_128_with_seed(block, seed).to_le_bytes()
 }
 
-/// A number that nobody can know before.
+/// A number that no program can predict.
 fn new_seed() -> u64 {
     let mut seed = [0; 8];
-    // Without it the blocks are found all the same.
+    // Without a random seed the blocks are found as well.
     let _ = getrandom(&mut seed, GetRandomFlags::NONBLOCK);
     u64::from_le_bytes(seed)
 }
 
-/// A full image that is being written, and its index.
+/// A full image and its index, while both are written.
 #[derive(Debug)]
 pub(crate) struct IndexedWriter<D: Disk> {
     image: PartWriter<D>,
     index: PartWriter<D>,
     seed: u64,
-    /// Of the index, what is not written yet.
+    /// Bytes of the index that are not written yet.
     buffer: Vec<u8>,
     entries: u64,
 }
@@ -72,12 +74,13 @@ impl<D: Disk> IndexedWriter<D> {
         }
     }
 
-    /// Writes what comes next, which is then given in pieces.
+    /// Writes the next bytes of the image. [`IndexedWriter::add`] then gets the same bytes in
+    /// pieces.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         self.image.write(bytes)
     }
 
-    /// Adds a piece, which begins at `at` in the image. An index has blocks alone.
+    /// Adds a piece, which begins at `at` in the image. The index records whole blocks only.
     pub fn add(&mut self, piece: &[u8], block: bool, at: u64) -> Result<(), StoreError> {
         if !block || self.entries == INDEX_BLOCKS_MAX {
             return Ok(());
@@ -118,10 +121,10 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Reads the index of the image that `part` tells of.
+    /// Reads the index of the image of `part`.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why the index cannot be used, as text.
     pub fn read<D: Disk>(disk: &D, path: &Path, part: &Part) -> Result<Self, &'static str> {
         let unread = |_| "it cannot be read";
         let (file, len) = disk.open(path).map_err(unread)?;
@@ -129,7 +132,7 @@ impl Index {
             .checked_sub(PREFIX + TRAILER)
             .filter(|bytes| bytes.is_multiple_of(ENTRY))
             .map(|bytes| bytes / ENTRY);
-        // An image cannot have more blocks, so nothing here is longer than it should be.
+        // An image cannot have more blocks, so this bounds the memory for the index.
         let most = (part.bytes / BLOCK as u64).min(INDEX_BLOCKS_MAX);
         let entries = entries
             .filter(|entries| *entries as u64 <= most)
@@ -165,7 +168,7 @@ impl Index {
         Ok(Index { seed, places })
     }
 
-    /// Where in the image there is such a block.
+    /// Offset in the image of a block with this content.
     pub fn find(&self, block: &[u8]) -> Option<u64> {
         self.places.get(&key(block, self.seed)).copied()
     }

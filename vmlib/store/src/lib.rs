@@ -1,29 +1,34 @@
-//! Checkpoints of whole applications, kept in a folder.
+//! Checkpoints of whole applications in a folder.
 //!
-//! A [`Store`] is a folder of one user. In it each application has a folder, and in that each of
-//! its checkpoints, named by generation and epoch ([`CheckpointId`]). A checkpoint consists of
-//! *parts*, an image for each task, and of a [`Manifest`], which names all parts with their lengths
-//! and hashes. The manifest is written
-//! last: a checkpoint exists from the moment at which [`CheckpointWriter::commit`] has renamed it.
+//! A [`Store`] is a folder of one user. Each application has a folder in the store. The folder of
+//! an application holds a folder for each checkpoint, named by generation and epoch
+//! ([`CheckpointId`]). A checkpoint consists of *parts*, an image for each task, and of a
+//! [`Manifest`], which names all parts with their lengths and hashes. The manifest is written last:
+//! a checkpoint exists from the moment at which [`CheckpointWriter::commit`] has renamed the
+//! manifest.
 //!
-//! Many processes may write parts of one checkpoint, on many hosts; one commits it. Nothing is
-//! locked: files are made with names that must be new.
+//! Many processes on many hosts may write parts of one checkpoint. One process commits the
+//! checkpoint. The store has no locks: a file is created only under a name that no file has.
 //!
-//! All hosts share the folder, or each host has a folder of its own ([`Store::of_host`]). In the second
-//! case each part is on the disks of two hosts ([`copies`]), and each host commits the same manifest.
+//! All hosts share the folder, or each host has a folder of its own ([`Store::of_host`]). With
+//! folders of their own, each part is on the disks of two hosts ([`copies`]), and each host commits
+//! the same manifest.
 //!
-//! An image is stored in full, or as an increment: the blocks that differ from the image of the same
-//! task in the last full checkpoint. Either file may be compressed. A reader gets the whole image in
-//! each case.
+//! An image is stored in full, or as an increment: the blocks that differ from the image of the
+//! same task in the last full checkpoint. Both kinds of file may be compressed. A reader gets the
+//! whole image in each case.
 //!
 //! Reading order: [`name`], [`manifest`], [`store`], [`part`], [`part_reader`], [`listing`],
 //! [`mod@write`], [`image`], [`increment`], [`copies`], [`prune`], [`disk`], [`limits`]. The layout of
 //! the files, and the failures that they survive, are in `docs/store.md`.
 //!
-//! Invariants: blocking calls in plain functions; no clock (times are arguments), no thread. A committed
-//! checkpoint stays whole and readable whenever the power is cut. A checkpoint that is half written or
-//! half removed is never taken for a whole one. A name from a folder or a manifest is checked before it
-//! becomes a part of a path.
+//! Invariants:
+//!
+//! - Calls block and are plain functions. The crate has no clock (times are arguments) and no
+//!   thread.
+//! - A committed checkpoint stays whole and readable whenever the power is cut.
+//! - A checkpoint that is half written or half removed is never taken for a whole one.
+//! - A name from a folder or a manifest is checked before it becomes a component of a path.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The checkpoints of a store: listed, read, verified; the last good one.
+//! The checkpoints of a store: lists them, reads and verifies them, and finds the last good
+//! checkpoint.
 
 use crate::{
     disk::Disk,
@@ -16,34 +17,34 @@ use vm_wire::{CheckpointId, Tid};
 /// How thoroughly parts are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The files exist and have their lengths: this finds the damage that a power cut can do.
+    /// The files exist and have their lengths. This finds the damage that a power cut can do.
     Lengths,
-    /// The files also have their hashes: each is read completely, at a few GB/s at best.
+    /// The files also have their hashes. Each file is read completely, at a few GB/s at best.
     Hashes,
 }
 
 /// The folder of one checkpoint, as [`Store::list`] finds it.
 #[derive(Debug)]
 pub struct Entry {
-    /// The application.
+    /// Task id of the application's master.
     pub app: Tid,
-    /// The checkpoint.
+    /// Generation and epoch of the checkpoint.
     pub id: CheckpointId,
-    /// State of the checkpoint.
+    /// State of the checkpoint, by the files in its folder.
     pub state: State,
 }
 
 /// The state of a checkpoint, by the files in its folder.
 #[derive(Debug)]
 pub enum State {
-    /// A manifest, and all parts with their lengths.
+    /// The manifest exists, and all parts have their lengths.
     Committed(Summary),
-    /// No manifest: the checkpoint is being written, or was abandoned.
+    /// The manifest does not exist: the checkpoint is being written, or was abandoned.
     Unfinished {
         /// Number of the store's files in the folder.
         files: usize,
     },
-    /// A manifest, but the checkpoint cannot be used.
+    /// The manifest exists, but the checkpoint cannot be used.
     Damaged(StoreError),
 }
 
@@ -141,7 +142,8 @@ impl<D: Disk> Store<D> {
         Ok(LastGood { good, passed_over })
     }
 
-    /// Bytes that may be written until the files of all checkpoints have `quota` bytes together.
+    /// Number of bytes that may be written until the files of all checkpoints have `quota` bytes
+    /// together.
     ///
     /// # Errors
     /// [`StoreError::Full`] when there is no room, [`StoreError::System`].

@@ -1,7 +1,7 @@
-//! The manifest of a checkpoint: what it consists of, and what is known of each task.
+//! The manifest of a checkpoint: its parts, and the record of each task.
 //!
-//! The file: 8 bytes of magic, the version (4 bytes, little-endian), one MessagePack value, and
-//! the BLAKE3 hash (32 bytes) of all that stands before it.
+//! The file: 8 bytes of magic, the version (4 bytes, little-endian), one MessagePack value, and the
+//! BLAKE3 hash (32 bytes) of all bytes before the hash.
 
 pub use crate::limits::MANIFEST_VERSION as VERSION;
 use crate::{error::ManifestError, limits::MANIFEST_MAX, summary::Summary};
@@ -18,100 +18,102 @@ const HASH: usize = blake3::OUT_LEN;
 /// One checkpoint of one application.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// The machine in which it was taken.
+    /// Machine in which the checkpoint was taken.
     pub machine: MachineId,
-    /// The application: the tid of its master, who may have been born in an earlier machine.
+    /// The application: the task id of its master, which may be of an earlier machine.
     pub app: Tid,
     /// Last part of the path of the master's program, for people.
     pub program: String,
-    /// How often the application was brought back before.
+    /// Number of restarts of the application before this checkpoint.
     pub generation: u32,
-    /// The checkpoint's number in this generation.
+    /// Number of the checkpoint in its generation.
     pub epoch: u32,
-    /// The index of its cut in the log of its machine.
+    /// Index of the cut in the log of the machine.
     pub index: u64,
-    /// When it was taken. Milliseconds since 1970.
+    /// Time of the cut. Milliseconds since 1970.
     pub taken_ms: u64,
-    /// From the wish until all of it was saved. Microseconds.
+    /// From the request until everything was saved. Microseconds.
     pub took_us: u64,
-    /// When checkpoints of it are made by themselves.
+    /// Policy for automatic checkpoints of the application.
     pub policy: Policy,
-    /// Every task that lived, each once.
+    /// Every task that lived at the cut, each once.
     pub tasks: Vec<SavedTask>,
-    /// Every group that any of them was in, each once.
+    /// Every group with a member among these tasks, each once.
     pub groups: Vec<SavedGroup>,
-    /// What hosts kept for them of tasks that had ended.
+    /// Undelivered messages of ended tasks to these tasks, as the keepers retained them.
     pub kept: Vec<KeptChunks>,
 }
 
-/// One task of a checkpoint.
+/// Record of one task in a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SavedTask {
-    /// The task.
+    /// Id of the task.
     pub tid: Tid,
-    /// Name of the host that it ran on.
+    /// Name of the host that the task ran on.
     pub host: String,
-    /// Architecture of that host, such as `x86_64`: it can be brought back on such a host only. `any`
-    /// if it is portable.
+    /// Architecture of that host, such as `x86_64`: the task can be restarted only on a host of
+    /// this architecture. `any` for a portable task.
     pub arch: String,
-    /// Its incarnation there.
+    /// Incarnation of the task at the cut.
     pub incarnation: u32,
-    /// Who asked for it: a task; or, for a master, the daemon that a console asked.
+    /// Requester of the task's spawn: a task; for a master, the daemon that got the request of a
+    /// console.
     pub asker: Tid,
-    /// The asker's request number.
+    /// Number of the spawn request, counted by the requester.
     pub request: u64,
-    /// Its index among all tasks of the request.
+    /// Index of the task among all tasks of the spawn request.
     pub index: u32,
     /// Last part of its program's path, for people.
     pub program: String,
-    /// The image of its process.
+    /// Part with the image of the process.
     pub image: Part,
-    /// How long it stood still. Microseconds.
+    /// Freeze time of the task. Microseconds.
     pub freeze_us: u64,
-    /// Chunks of messages that it had sent, and of which it did not know that they had been taken.
+    /// Chunks that the task had sent and that were not acknowledged.
     pub unacknowledged: u32,
-    /// What its daemon has to remember of it, encoded by the daemon.
+    /// The daemon's records of the task, encoded by the daemon.
     pub belongings: Body,
 }
 
 impl Manifest {
-    /// All parts: the images.
+    /// The parts of all tasks.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
         self.tasks.iter().map(|task| &task.image)
     }
 
-    /// Bytes of all parts together.
+    /// Length of all images together. Bytes.
     pub fn bytes(&self) -> u64 {
         self.parts()
             .fold(0, |sum, part| sum.saturating_add(part.bytes))
     }
 
-    /// Bytes of their files.
+    /// Length of the files of all parts together. Bytes.
     pub fn stored(&self) -> u64 {
         self.parts()
             .fold(0, |sum, part| sum.saturating_add(part.file_bytes()))
     }
 
-    /// How long the task stood still that stood longest. Microseconds.
+    /// Longest freeze time of a task. Microseconds.
     pub fn freeze_us(&self) -> u64 {
         let tasks = self.tasks.iter().map(|task| task.freeze_us);
         tasks.max().unwrap_or(0)
     }
 
-    /// Chunks of messages in transit: sent, and not known to have been taken; also of tasks that had
-    /// ended.
+    /// Chunks of in-transit messages: sent and not acknowledged. Chunks of ended tasks count as
+    /// well.
     pub fn in_transit(&self) -> u64 {
         let of_tasks = self.tasks.iter().map(|task| task.unacknowledged);
         checkpoint::in_transit(of_tasks, &self.kept)
     }
 
-    /// The checkpoint that parts of this one are increments of; none if it is a full one.
+    /// The checkpoint that parts of this checkpoint are increments of; `None` for a full
+    /// checkpoint.
     pub fn base(&self) -> Option<CheckpointId> {
         let base = self.parts().find_map(|part| part.base)?;
         Some(CheckpointId::new(base.generation, base.epoch))
     }
 
-    /// What a listing says of it.
+    /// The summary of the checkpoint, for listings.
     pub fn summary(&self) -> Summary {
         Summary {
             taken_ms: self.taken_ms,
@@ -126,7 +128,7 @@ impl Manifest {
         }
     }
 
-    /// The file's content.
+    /// Encodes the manifest as the content of its file.
     ///
     /// # Errors
     /// [`ManifestError`] when the manifest contradicts itself, or is too long.
@@ -145,11 +147,11 @@ impl Manifest {
         Ok(bytes)
     }
 
-    /// The manifest of which this is the file's content.
+    /// Decodes the content of a manifest's file.
     ///
     /// # Errors
-    /// [`ManifestError`] when it is no manifest, one of another version, damaged, or one that
-    /// contradicts itself.
+    /// [`ManifestError`] when the bytes are no manifest, have another version, are damaged, or
+    /// contradict themselves.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ManifestError> {
         if bytes.len() > MANIFEST_MAX {
             let bytes = bytes.len() as u64;
@@ -158,7 +160,8 @@ impl Manifest {
         if !bytes.starts_with(&MAGIC) {
             return Err(ManifestError::NotAManifest);
         }
-        // Magic and hash stay what they are in all versions: so damage is told from age.
+        // All versions have the same magic and the same kind of hash, so a damaged manifest is told
+        // from a manifest of another version.
         let (said, hash) = bytes
             .split_last_chunk::<HASH>()
             .filter(|(said, _)| said.len() >= PREFIX)

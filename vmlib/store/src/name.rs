@@ -1,8 +1,11 @@
-//! What folders and files of a store are called, and what those names stand for.
+//! Names of the folders and files of a store, and their meaning.
 //!
-//! `a1b2c3-t3.1/g1-e5/t3.17.image`: the application's machine and master, generation and epoch, a
-//! task. Every name is read by making it again: one that would be written differently is no name
-//! of the store, so none has a separator, two spellings, or a meaning for the file system.
+//! `a1b2c3-t3.1/g1-e5/t3.17.image`: machine and master of the application, generation and epoch of
+//! the checkpoint, task.
+//!
+//! A name is parsed, formatted, and compared with the text. A text that differs from the formatted
+//! name is no name of the store. So no name has a separator, two spellings, or a meaning for the
+//! file system.
 
 use vm_wire::{HostId, MachineId, Tid};
 
@@ -10,13 +13,13 @@ use vm_wire::{HostId, MachineId, Tid};
 pub const MANIFEST: &str = "manifest";
 /// The manifest while it is written.
 pub const MANIFEST_NEW: &str = "manifest.new";
-/// Behind the name of a part while it is written.
+/// Suffix of the name of a part while the part is written.
 pub const NEW: &str = ".new";
 
-/// The folder of an application's tasks that are suspended alone.
+/// The folder of the images of an application's suspended tasks.
 pub const SUSPENDED: &str = "suspended";
 
-/// Behind the name of an image, without [`IMAGE`]: its index.
+/// Suffix of the index of an image; it replaces [`IMAGE`].
 const INDEX: &str = ".index";
 const IMAGE: &str = ".image";
 
@@ -33,8 +36,8 @@ pub fn parse_app(text: &str) -> Option<Tid> {
     (is_task(tid) && app(tid) == text).then_some(tid)
 }
 
-/// The image of a task of `app`: `t3.17.image`, or `00beef-t3.17.image` if it was born in another
-/// machine than the application.
+/// The file name of the image of a task of `app`: `t3.17.image`, or `00beef-t3.17.image` if the
+/// task was spawned in another machine than the master of `app`.
 pub fn image(app: Tid, tid: Tid) -> String {
     if tid.machine() == app.machine() {
         format!("{tid}{IMAGE}")
@@ -53,8 +56,8 @@ pub fn is_part(text: &str) -> bool {
         || Tid::parse(tid, here).is_ok_and(|tid| is_task(tid) && image(tid, tid) == text)
 }
 
-/// Whether this is what the image of a task that is suspended alone is called
-/// ([`vm_wire::checkpoint::suspended_image`]): then the generation of its application.
+/// The generation of the application, if `text` names the image of a suspended task
+/// ([`vm_wire::checkpoint::suspended_image`]).
 pub fn parse_suspended(text: &str) -> Option<u32> {
     let (rest, number) = text.strip_suffix(IMAGE)?.rsplit_once("-n")?;
     let (rest, incarnation) = rest.rsplit_once("-i")?;
@@ -71,7 +74,7 @@ pub(crate) fn index(image: &str) -> Option<String> {
     Some(format!("{task}{INDEX}"))
 }
 
-/// Whether a checkpoint's folder may hold a file of this name, finished or not.
+/// Whether the folder of a checkpoint may hold a file of this name, finished or not.
 pub(crate) fn is_ours(text: &str) -> bool {
     let done = text.strip_suffix(NEW).unwrap_or(text);
     let index_of = |task: &str| is_part(&format!("{task}{IMAGE}"));
@@ -81,7 +84,7 @@ pub(crate) fn is_ours(text: &str) -> bool {
         || done.strip_suffix(INDEX).is_some_and(index_of)
 }
 
-/// Whether this may be a task: neither nobody nor a daemon.
+/// Whether `tid` can be a task: a tid without a host is void, and sequence 0 is a daemon.
 pub(crate) fn is_task(tid: Tid) -> bool {
     tid.host() != HostId::NONE && tid.sequence() != 0
 }

@@ -1,4 +1,4 @@
-//! Parts that are written: once, in one pass, hashed on the way.
+//! Writes parts: each once, in one pass, hashed on the way.
 
 use crate::{
     compressed::Compressor,
@@ -16,30 +16,31 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// So many bytes are written from where they are, if they lie as a disk takes them; fewer, with what
-/// comes next.
+/// A piece of this length or more is written from the caller's memory, if it begins at a page. A
+/// shorter piece is copied into the buffer. Bytes.
 const AS_IT_IS_MIN: usize = 64 * 1024;
 
-/// A part that is being written. Dropped before [`PartWriter::finish`] it removes what it wrote.
+/// A part that is being written. A writer that is dropped before [`PartWriter::finish`] removes its
+/// file.
 #[derive(Debug)]
 pub struct PartWriter<D: Disk = System> {
     disk: D,
     folder: PathBuf,
-    /// What to remove if nothing becomes of it; none once it is finished.
+    /// File to remove on drop; `None` once the part is finished.
     path: Option<PathBuf>,
     file: D::File,
     name: String,
     place: String,
     quota: u64,
-    /// The store whose quota that is a part of: it may make room for more.
+    /// The store that the quota belongs to. The store can make room for more.
     store: Option<Box<Store<D>>>,
     bytes: u64,
     hasher: Hasher,
-    /// What comes next into the file, and how much of it there is.
+    /// Next bytes of the file; the first `filled` bytes of the buffer are used.
     room: Room,
     filled: usize,
     compressor: Option<Box<Compressor>>,
-    /// Length of the file, when that was compressed.
+    /// Length of the compressed file, once it has ended. Bytes.
     packed: Option<u64>,
 }
 
@@ -52,14 +53,15 @@ impl<D: Disk> PartWriter<D> {
         quota: Option<u64>,
     ) -> Result<Self, StoreError> {
         let writer = Self::replace(disk, folder, name, place, quota)?;
-        // Looked for only now: whoever finished it before has no file of the other name any more.
+        // The check comes after the creation of the new file: a process that finished the part
+        // earlier has renamed its new file.
         absent(&writer.disk, &folder.join(name), |path| {
             StoreError::Exists { path }
         })?;
         Ok(writer)
     }
 
-    /// Likewise, in the place of a part that is there perhaps, until it is finished.
+    /// Begins a part that replaces an existing part, if there is one, when it is finished.
     pub(crate) fn replace(
         disk: D,
         folder: &Path,
@@ -88,7 +90,7 @@ impl<D: Disk> PartWriter<D> {
         })
     }
 
-    /// Makes room for itself in that store, if that has a quota.
+    /// Makes room for the part in `store`, if the store has a quota.
     pub(crate) fn within(mut self, store: &Store<D>) -> Result<Self, StoreError> {
         if store.quota > 0 {
             self.quota = self.quota.min(store.make_room(store.quota, 1)?);
@@ -97,28 +99,27 @@ impl<D: Disk> PartWriter<D> {
         Ok(self)
     }
 
-    /// Compresses what comes. The quota is that of its file.
+    /// Compresses the content. The quota then bounds the length of the compressed file.
     pub(crate) fn compressed(mut self) -> Self {
         self.compressor = Some(Box::new(Compressor::new()));
         self
     }
 
-    /// What comes goes through the cache.
+    /// Writes the content through the page cache.
     pub(crate) fn cached(mut self) -> Self {
         self.disk.bypass_cache(&mut self.file, false);
         self
     }
 
-    /// The part's path.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join(&self.name)
     }
 
-    /// Appends all that `from` has, up to its end. Returns how many bytes that were.
+    /// Appends all bytes of `from`, up to its end. Returns their number.
     ///
     /// # Errors
-    /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. What was
-    /// written is of no use then.
+    /// [`StoreError::Quota`], or [`StoreError::System`] when reading or writing fails. The bytes
+    /// written so far cannot be used then.
     pub fn copy(&mut self, from: &mut impl Read) -> Result<u64, StoreError> {
         let before = self.bytes;
         if self.filled == 0 {
@@ -139,7 +140,7 @@ impl<D: Disk> PartWriter<D> {
         }
     }
 
-    /// Appends these bytes.
+    /// Appends these bytes to the part.
     ///
     /// # Errors
     /// Like [`PartWriter::copy`].
@@ -165,18 +166,18 @@ impl<D: Disk> PartWriter<D> {
         Ok(())
     }
 
-    /// So many bytes come, if the quota lets them.
+    /// Counts `bytes` more bytes, if the quota allows them.
     fn grow(&mut self, bytes: usize) -> Result<(), StoreError> {
         self.bytes = self.bytes.saturating_add(bytes as u64);
         match self.compressor {
             None => self.fits(self.bytes),
-            // It will be less.
+            // The compressed length is checked after the compression.
             Some(_) => Ok(()),
         }
     }
 
-    /// Whether the file may be so long. Others may have written meanwhile, or have been removed: the store
-    /// says what there is room for now.
+    /// Checks that the file may have `bytes` bytes. Other files may have been written or removed
+    /// meanwhile, so the store computes the room anew.
     fn fits(&mut self, bytes: u64) -> Result<(), StoreError> {
         if bytes > self.quota
             && let (Some(store), Some(path)) = (&self.store, &self.path)
@@ -198,7 +199,7 @@ impl<D: Disk> PartWriter<D> {
         }
     }
 
-    /// Writes what is in the room, if there is no more.
+    /// Writes the buffer, if it is full.
     fn flush_full(&mut self) -> Result<(), StoreError> {
         match self.filled < BUFFER {
             true => Ok(()),
@@ -210,7 +211,7 @@ impl<D: Disk> PartWriter<D> {
         self.put(None)
     }
 
-    /// Writes these bytes, or what is in the room.
+    /// Writes these bytes, or the filled part of the buffer.
     fn put(&mut self, bytes: Option<&[u8]>) -> Result<(), StoreError> {
         let filled = std::mem::take(&mut self.filled);
         let bytes = bytes.unwrap_or(self.room.came(0, filled));
@@ -228,17 +229,17 @@ impl<D: Disk> PartWriter<D> {
         }
     }
 
-    /// The hash of what was written so far.
+    /// Hash of the bytes written so far, before compression.
     pub(crate) fn hash(&self) -> [u8; HASH] {
         self.hasher.finish()
     }
 
-    /// How many bytes were written so far.
+    /// Number of bytes written so far, before compression.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Writes what is left, if there is room for it. Nothing is written after that.
+    /// Writes the rest of the file, if the quota allows it. Nothing may be written after this call.
     pub(crate) fn end(&mut self) -> Result<(), StoreError> {
         self.flush()?;
         let Some(mut compressor) = self.compressor.take() else {
@@ -251,11 +252,12 @@ impl<D: Disk> PartWriter<D> {
         self.fits(bytes)
     }
 
-    /// Gives the part its name, when it is on the disk. It survives a power cut from here on, as a
+    /// Syncs the part, then gives it its name. The part survives a power cut from then on, as a
     /// part of an unfinished checkpoint.
     ///
     /// # Errors
-    /// [`StoreError::System`], [`StoreError::Quota`] if it is compressed; there is no such part then.
+    /// [`StoreError::System`], or [`StoreError::Quota`] if the part is compressed. The part does
+    /// not exist then.
     pub fn finish(mut self) -> Result<Part, StoreError> {
         self.end()?;
         let path = self.path();
@@ -284,13 +286,14 @@ impl<D: Disk> PartWriter<D> {
 impl<D: Disk> Drop for PartWriter<D> {
     fn drop(&mut self) {
         if let Some(path) = &self.path {
-            // What stays behind goes with the checkpoint, which cannot be committed with it.
+            // A file that stays is removed with the checkpoint. The checkpoint cannot be committed
+            // with that file.
             let _ = self.disk.remove(path);
         }
     }
 }
 
-/// Makes a file that must not be there.
+/// Creates a file; a file of this name must not exist.
 pub(crate) fn create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StoreError> {
     disk.create(path).map_err(|cause| match cause.kind() {
         io::ErrorKind::AlreadyExists => StoreError::Exists {
@@ -304,7 +307,7 @@ pub(crate) fn create<D: Disk>(disk: &D, path: &Path) -> Result<D::File, StoreErr
     })
 }
 
-/// Sees to it that there is no such file.
+/// Checks that a file does not exist; `there` makes the error.
 pub(crate) fn absent<D: Disk>(
     disk: &D,
     path: &Path,

@@ -1,6 +1,8 @@
-//! Old checkpoints go, or all of an application, so that a cut in the middle leaves none that looks
-//! whole and is not. Where there is a quota, what is written has the oldest ones of all applications go
-//! that are not the last good one of theirs.
+//! Removes old checkpoints of an application, or all its checkpoints.
+//!
+//! A power cut in the middle leaves no checkpoint that looks whole and is not. If the store has a
+//! quota, writing removes the oldest checkpoints of all applications, except the last good
+//! checkpoint of each.
 
 use crate::{
     disk::Disk,
@@ -12,25 +14,31 @@ use crate::{
 use std::{collections::BTreeSet, io};
 use vm_wire::{CheckpointId, Tid};
 
-/// What [`Store::prune`] did.
+/// The result of [`Store::prune`].
 #[derive(Debug, Default)]
 pub struct Pruned {
-    /// What is gone, newest first.
+    /// Removed checkpoints, newest first.
     pub removed: Vec<CheckpointId>,
-    /// What should be gone and is still there in part, and why. It counts as unfinished, and the
-    /// next call tries again.
+    /// Checkpoints that could not be removed completely, each with the reason. They count as
+    /// unfinished, and the next call tries again.
     pub failed: Vec<(CheckpointId, StoreError)>,
 }
 
 impl<D: Disk> Store<D> {
-    /// Removes old checkpoints of an application, and the images of tasks that were suspended alone
-    /// before it went back to one. The `keep` newest good ones stay (at least one,
-    /// even for 0), and what is newer than the oldest of these, if it is not unfinished and older
-    /// than the newest good one. What any of these is an increment of stays, too. All else goes. If
-    /// there are not so many good ones, none of them goes. Good is what is whole to this depth.
+    /// Removes old checkpoints of an application, and the images of tasks that were suspended in an
+    /// earlier generation than that of the newest good checkpoint. A checkpoint is good if it is
+    /// whole to this depth. These checkpoints stay:
+    ///
+    /// - the `keep` newest good checkpoints (at least one, even for 0);
+    /// - checkpoints newer than the oldest of these, except unfinished ones older than the newest
+    ///   good one;
+    /// - the bases of these checkpoints.
+    ///
+    /// If there are fewer than `keep` good checkpoints, all good checkpoints stay.
     ///
     /// # Errors
-    /// [`StoreError::System`]; nothing was removed then. What cannot be removed is in the answer.
+    /// [`StoreError::System`]; nothing was removed then. Checkpoints that cannot be removed are in
+    /// the result.
     pub fn prune(&self, app: Tid, keep: usize, depth: Depth) -> Result<Pruned, StoreError> {
         let mut good: Vec<CheckpointId> = Vec::new();
         let mut needed = BTreeSet::new();
@@ -46,20 +54,21 @@ impl<D: Disk> Store<D> {
                     good.push(id);
                 }
                 Err(StoreError::Unfinished { .. }) if !good.is_empty() => old.push(id),
-                // It may be copied again.
+                // A damaged part may be copied again, so the base stays.
                 Err(_) => needed.extend(self.read(app, id).ok().and_then(|it| it.base())),
             }
         }
         old.retain(|id| !needed.contains(id));
         if let Some(newest) = good.first() {
-            // The application went back, and with it those tasks. If one cannot go, it is tried again.
+            // The restart that began the newest generation made these images useless. The next call
+            // tries a failed removal again.
             let _ = self.drop_suspended(app, |_, generation| generation < newest.generation);
         }
         let mut pruned = Pruned::default();
         if old.is_empty() {
             return Ok(pruned);
         }
-        // Whoever committed them may have been interrupted before they were safe.
+        // A process that committed them may have been interrupted before it synced the folders.
         for id in good {
             let folder = self.folder(app, id);
             self.disk().sync_dir(&folder).step("sync", &folder)?;
@@ -67,7 +76,7 @@ impl<D: Disk> Store<D> {
         for folder in [&self.app_folder(app), self.root()] {
             self.disk().sync_dir(folder).step("sync", folder)?;
         }
-        // Newest first: so an increment goes before its base.
+        // Newest first: an increment is removed before its base.
         for id in old {
             match self.retire(app, id) {
                 Ok(true) => pruned.removed.push(id),
@@ -78,23 +87,25 @@ impl<D: Disk> Store<D> {
         Ok(pruned)
     }
 
-    /// Removes a checkpoint of which nobody needs more than an increment may; whether all of it went.
+    /// Removes a checkpoint that can only be needed as a base. Returns whether all of it was
+    /// removed.
     fn retire(&self, app: Tid, id: CheckpointId) -> Result<bool, StoreError> {
         unmake(self, app, id)?;
-        // Another process may have committed an increment of it meanwhile. From here on it commits none:
-        // it looks for the manifest.
+        // Another process may have committed an increment of it meanwhile. From here on no process
+        // commits an increment of it, because the commit looks for the manifest of the base.
         match self.needed(app)?.contains(&id) {
             true => Ok(false),
             false => clear(self, app, id).map(|()| true),
         }
     }
 
-    /// Sees to it that so many bytes may be written within a quota, by removing the oldest checkpoints of
-    /// whatever application: never its newest good one, nor what that is an increment of, nor what is
-    /// newer. How many bytes may be written then, which may be fewer.
+    /// Makes room for `wanted` bytes within a quota: removes the oldest checkpoints of all
+    /// applications, but never the newest good checkpoint of an application, its base, or a newer
+    /// checkpoint. Returns the number of bytes that may be written, which may be less than
+    /// `wanted`.
     ///
     /// # Errors
-    /// [`StoreError::Full`] when there is room for none, [`StoreError::System`].
+    /// [`StoreError::Full`] when no byte may be written, [`StoreError::System`].
     pub fn make_room(&self, quota: u64, wanted: u64) -> Result<u64, StoreError> {
         let mut old = None;
         loop {
@@ -114,13 +125,14 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Removes the first of these of which no other one is an increment. Whether there was one.
+    /// Removes the first of these checkpoints that no other checkpoint is an increment of. Returns
+    /// whether there was one.
     fn drop_oldest(&self, old: &mut Vec<(u64, Tid, CheckpointId)>) -> Result<bool, StoreError> {
         for at in 0..old.len() {
             let (_, app, id) = old[at];
             if !self.needed(app)?.contains(&id) {
                 old.remove(at);
-                // If it cannot be removed, another one can perhaps.
+                // If it cannot be removed, the next one is tried.
                 return match self.retire(app, id) {
                     Ok(_) => Ok(true),
                     Err(_) => self.drop_oldest(old),
@@ -130,8 +142,9 @@ impl<D: Disk> Store<D> {
         Ok(false)
     }
 
-    /// What may go for want of room, by age, oldest first: of each application what is older than its newest
-    /// good checkpoint and not the base of that. The manifest of that one is on the disk by then.
+    /// Checkpoints that may be removed to make room, oldest first: for each application those older
+    /// than its newest good checkpoint, without the base of that checkpoint. The names of the
+    /// newest good checkpoint are synced before the return.
     fn dispensable(&self) -> Result<Vec<(u64, Tid, CheckpointId)>, StoreError> {
         let mut old = Vec::new();
         for app in self.apps()? {
@@ -157,10 +170,10 @@ impl<D: Disk> Store<D> {
         Ok(old)
     }
 
-    /// Removes one checkpoint, whatever is there of it. None there is no error.
+    /// Removes one checkpoint, finished or not. An absent checkpoint is no error.
     ///
     /// # Errors
-    /// [`StoreError::System`]: what is left of it is unfinished.
+    /// [`StoreError::System`]: the rest of the checkpoint is unfinished.
     pub fn remove(&self, app: Tid, id: CheckpointId) -> Result<(), StoreError> {
         match self.ids(app)?.contains(&id) {
             true => remove(self, app, id),
@@ -168,22 +181,23 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Removes all checkpoints of an application that is not to be brought back any more, newest
-    /// first. None there is no error.
+    /// Removes all checkpoints of an application that is not to be restarted any more, newest
+    /// first. An absent application is no error.
     ///
     /// # Errors
-    /// [`StoreError::System`] at the first one that cannot be removed; older ones stay.
+    /// [`StoreError::System`] at the first checkpoint that cannot be removed; older checkpoints
+    /// stay.
     pub fn forget(&self, app: Tid) -> Result<(), StoreError> {
-        // So an increment goes before its base.
+        // Newest first: an increment is removed before its base.
         for id in self.ids(app)?.into_iter().rev() {
             remove(self, app, id)?;
         }
         self.drop_suspended(app, |_, _| true)?;
-        // What is not of the store stays there, too.
+        // Files that are not of the store stay in the folder of suspended tasks.
         let _ = self.disk().remove_dir(&self.suspended_folder(app));
         let folder = self.app_folder(app);
         match self.disk().remove_dir(&folder) {
-            // What is not of the store stays, and with it the folder.
+            // Files that are not of the store stay, and so does the folder.
             Err(cause)
                 if !matches!(
                     cause.kind(),
@@ -197,8 +211,8 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Removes a checkpoint: first what makes it one, and the rest only when that is gone for good.
-/// Files that are not of the store stay, and with them the folder.
+/// Removes a checkpoint: first the manifest, durably, then the rest. Files that are not of the
+/// store stay, and so does the folder.
 pub(crate) fn remove<D: Disk>(
     store: &Store<D>,
     app: Tid,
@@ -208,7 +222,7 @@ pub(crate) fn remove<D: Disk>(
     clear(store, app, id)
 }
 
-/// Removes what is left of a checkpoint.
+/// Removes all files of a checkpoint without a manifest, then the folder.
 fn clear<D: Disk>(store: &Store<D>, app: Tid, id: CheckpointId) -> Result<(), StoreError> {
     let disk = store.disk();
     let folder = store.folder(app, id);
@@ -223,7 +237,8 @@ fn clear<D: Disk>(store: &Store<D>, app: Tid, id: CheckpointId) -> Result<(), St
     disk.sync_dir(&above).step("sync", &above)
 }
 
-/// Hosts that share a store may clear up the same at one time.
+/// A missing file is no error: hosts that share a store may remove the same checkpoint at the same
+/// time.
 fn gone<T: Default>(removed: io::Result<T>) -> io::Result<T> {
     match removed {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(T::default()),
@@ -231,7 +246,7 @@ fn gone<T: Default>(removed: io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Removes what makes it a checkpoint. It is gone for good when this returns.
+/// Removes the manifest of a checkpoint, durably.
 pub(crate) fn unmake<D: Disk>(
     store: &Store<D>,
     app: Tid,

@@ -71,7 +71,7 @@ impl Room {
         &mut self.bytes_mut()[start..][filled..BUFFER]
     }
 
-    /// Reads until the buffer is full, or to the end. Returns the number of bytes.
+    /// Reads until the buffer is full or `from` ends. Returns the number of bytes.
     pub fn fill(&mut self, from: &mut impl Read) -> io::Result<usize> {
         let room = self.rest(0);
         let mut filled = 0;
@@ -84,13 +84,14 @@ impl Room {
         Ok(filled)
     }
 
-    /// The last `kept` bytes of the buffer before ([`Room::keep`]), and the first `came` bytes of it.
+    /// The last `kept` bytes of the previous buffer ([`Room::keep`]), and the first `came` bytes of
+    /// this buffer.
     pub fn came(&self, kept: usize, came: usize) -> &[u8] {
         &self.bytes()[self.start - kept..self.start + came]
     }
 
-    /// Copies the last `bytes` bytes of the buffer, less than a block, before its beginning: they stay
-    /// when the buffer is filled again.
+    /// Copies the last `bytes` bytes of the buffer, less than a block, to the place before its
+    /// beginning. The copy stays when the buffer is filled again.
     pub fn keep(&mut self, bytes: usize) {
         let (start, end) = (self.start, self.start + BUFFER);
         self.bytes_mut()

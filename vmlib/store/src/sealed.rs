@@ -1,4 +1,4 @@
-//! Files of the store that end with the hash of all that stands before it.
+//! Files of the store that end with the hash of all bytes before the hash.
 
 use crate::{
     hash::{HASH, Hasher},
@@ -6,11 +6,11 @@ use crate::{
 };
 use std::io::{self, BufReader, Read, Take};
 
-/// Such a file, read from its beginning to the hash.
+/// A file with a hash at its end, read from its beginning to the hash.
 #[derive(Debug)]
 pub(crate) struct Sealed<F>(BufReader<Hashed<F>>);
 
-/// Hashes what is read from a file up to its own hash.
+/// Hashes the bytes of a file up to the hash at its end.
 #[derive(Debug)]
 struct Hashed<F> {
     file: Take<F>,
@@ -18,7 +18,7 @@ struct Hashed<F> {
 }
 
 impl<F: Read> Sealed<F> {
-    /// The file of this length, of which nothing was read.
+    /// The file of this length. Its first byte has not been read yet.
     pub fn new(file: F, len: u64) -> Self {
         let hashed = Hashed {
             file: file.take(len.saturating_sub(HASH as u64)),
@@ -27,14 +27,13 @@ impl<F: Read> Sealed<F> {
         Sealed(BufReader::with_capacity(BUFFER, hashed))
     }
 
-    /// The next bytes.
     pub fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         self.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Whether all before the hash was read, and is what was hashed.
+    /// Whether all bytes before the hash were read, and their hash is the hash at the end.
     pub fn holds(&mut self) -> io::Result<bool> {
         if self.read(&mut [0])? > 0 {
             return Ok(false);

@@ -1,4 +1,4 @@
-//! The folder of a store: its options, its checkpoints' folders, and its names.
+//! The folder of a store: its options, the folders of its checkpoints, and their names.
 
 use crate::{
     disk::{Disk, System},
@@ -17,23 +17,23 @@ use vm_wire::{CheckpointId, Tid};
 pub struct Store<D: Disk = System> {
     pub(crate) disk: D,
     pub(crate) root: PathBuf,
-    /// The host whose parts alone are in this folder; `None` if all hosts share the folder.
+    /// The host whose parts this folder holds; `None` if all hosts share the folder.
     pub(crate) host: Option<String>,
     /// The host that gets second copies of the parts that this host writes.
     pub(crate) copy: Option<String>,
-    /// Every image is stored in full, none as an increment.
+    /// Store every image in full, none as an increment.
     pub(crate) full: bool,
-    /// The files of images are compressed.
+    /// Compress the files of images.
     pub(crate) compress: bool,
-    /// The files of images go through the page cache.
+    /// Write the files of images through the page cache.
     pub(crate) cached: bool,
-    /// Limit of all files together. Bytes; 0: none.
+    /// Limit of the length of all files together. Bytes; 0: none.
     pub(crate) quota: u64,
 }
 
 impl Store {
-    /// The store in folder `root`. If only the last component of the path does not exist, the folder is
-    /// made. All hosts share the folder, unless [`Store::of_host`] says otherwise.
+    /// The store in folder `root`. If only the last component of the path does not exist, the
+    /// folder is made. All hosts share the folder, unless [`Store::of_host`] names the only host.
     ///
     /// # Errors
     /// [`StoreError::NotAFolder`], [`StoreError::Owner`], [`StoreError::Mode`]: the folder is not
@@ -41,7 +41,7 @@ impl Store {
     pub fn open(root: impl AsRef<Path>) -> Result<Self, StoreError> {
         let root = root.as_ref();
         let made = make_dir(&System, root)?;
-        // A link in the path that is exchanged later does not lead the store elsewhere.
+        // The canonical path keeps the store in place if a link in `root` is exchanged later.
         let path = fs::canonicalize(root).step("find", root)?;
         let metadata = fs::metadata(&path).step("look at", &path)?;
         let user = rustix::process::geteuid().as_raw();
@@ -78,15 +78,15 @@ impl<D: Disk> Store<D> {
         }
     }
 
-    /// Limits the bytes of all files together; 0: no limit. Parts that are written from then on remove
-    /// old checkpoints if they need room ([`Store::make_room`]).
+    /// Limits the bytes of all files together; 0: no limit. Parts written from then on remove old
+    /// checkpoints when they need room ([`Store::make_room`]).
     pub fn within(mut self, quota: u64) -> Self {
         self.quota = quota;
         self
     }
 
-    /// Says that the folder is on a disk of the host of this name alone: it holds only the parts that
-    /// this host wrote, and second copies of others.
+    /// Declares that the folder is on a disk of host `name` only. The folder then holds only the
+    /// parts that this host wrote, and second copies of parts of other hosts.
     pub fn of_host(mut self, name: &str) -> Self {
         self.host = Some(name.to_owned());
         self
@@ -111,7 +111,7 @@ impl<D: Disk> Store<D> {
         Ok(ids)
     }
 
-    /// The applications with folders, sorted.
+    /// The applications with folders, sorted by task id.
     pub(crate) fn apps(&self) -> Result<Vec<Tid>, StoreError> {
         let names = self.disk.list(&self.root).step("list", &self.root)?;
         let mut apps: Vec<Tid> = names
@@ -143,7 +143,7 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Makes a folder, if it does not exist. Returns whether it was made.
+/// Makes a folder, if it does not exist. Returns whether the folder was made.
 pub(crate) fn make_dir<D: Disk>(disk: &D, path: &Path) -> Result<bool, StoreError> {
     match disk.make_dir(path) {
         Ok(()) => Ok(true),

@@ -1,9 +1,10 @@
-//! Images of single tasks that are suspended, in a folder beside the checkpoints of their application:
+//! Images of suspended tasks, in a folder beside the checkpoints of their application:
 //! `a1b2c3-t3.1/suspended/t3.17-g0-i4-n12.image`.
 //!
-//! There is no manifest: the daemon that owns such a task knows the length and the hash of its image,
-//! and dies with it. So a file that no daemon knows of is of no use. It is removed when the
-//! application has gone back and was saved since ([`Store::prune`]), or is forgotten.
+//! There is no manifest: the daemon that owns a suspended task knows the length and the hash of the
+//! image. If that daemon is lost, the file is of no use. The file is removed when the application
+//! has a checkpoint of a later generation ([`Store::prune`]), or when the application is forgotten
+//! ([`Store::forget`]).
 
 use crate::{
     disk::Disk,
@@ -22,9 +23,9 @@ impl<D: Disk> Store<D> {
         self.app_folder(app).join(name::SUSPENDED)
     }
 
-    /// Begins the image of a task that is suspended, of a name that was never used
-    /// ([`vm_wire::checkpoint::suspended_image`]), written by the host of name `place`. With a quota it
-    /// may have so many bytes and no more. Finished, it survives a power cut.
+    /// Begins the image of a suspended task, written by host `place`. The name must never have been
+    /// used ([`vm_wire::checkpoint::suspended_image`]). `quota` bounds the length of the image.
+    /// Bytes. The finished image survives a power cut.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Name`], [`StoreError::System`].
@@ -45,7 +46,8 @@ impl<D: Disk> Store<D> {
         PartWriter::create(self.disk().clone(), &folder, name, place, quota)?.within(self)
     }
 
-    /// Opens such an image for reading, if it has its length. It is verified while it is read.
+    /// Opens the image of a suspended task for reading, if the file has its length. The image is
+    /// verified while it is read.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Name`], [`StoreError::System`].
@@ -54,18 +56,18 @@ impl<D: Disk> Store<D> {
         part_reader::open_full(self.disk(), &self.suspended_folder(app), image)
     }
 
-    /// Removes such images, whole or not: those of which that is said by their names, and the
-    /// generations of their application. None there is no error.
+    /// Removes images of suspended tasks, finished or not: those for which `goes` returns true, by
+    /// name and generation of the application. An absent folder is no error.
     ///
     /// # Errors
-    /// [`StoreError::System`] at the first one that cannot be removed.
+    /// [`StoreError::System`] at the first file that cannot be removed.
     pub fn drop_suspended(
         &self,
         app: Tid,
         goes: impl Fn(&str, u32) -> bool,
     ) -> Result<(), StoreError> {
         let folder = self.suspended_folder(app);
-        // The folder stays: perhaps another image is just about to be written there.
+        // The folder stays: another process may be about to write an image there.
         for file in self.names(&folder)? {
             let name = file.strip_suffix(name::NEW).unwrap_or(&file);
             if name::parse_suspended(name).is_some_and(|generation| goes(name, generation)) {
@@ -131,7 +133,7 @@ mod tests {
         assert_eq!(read(whole).expect("whole"), b"what it is");
         assert!(store.list().expect("a list").is_empty());
         assert_eq!(store.room(100).expect("room"), 90);
-        // Another generation's stays.
+        // An image of the generation that `goes` does not name stays.
         let goes = |_: &str, generation| generation > 0;
         store.drop_suspended(tid(1), goes).expect("a folder");
         let path = store.suspended_folder(tid(1)).join(&name);

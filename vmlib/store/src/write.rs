@@ -1,4 +1,7 @@
-//! A checkpoint that is being written, until it is committed or given up.
+//! A checkpoint while it is written, until it is committed or aborted.
+//!
+//! The order of the calls: [`Store::begin`] makes the folder, [`CheckpointWriter::image`] begins a
+//! part for each task, [`CheckpointWriter::commit`] checks the parts and writes the manifest.
 
 use crate::{
     base::Way,
@@ -17,8 +20,8 @@ use crate::{
 use std::{io::Write, path::Path};
 use vm_wire::{CheckpointId, Tid};
 
-/// A checkpoint that is being written. Several processes may hold one of the same checkpoint;
-/// dropping it changes nothing.
+/// A checkpoint that is being written. Several processes may hold a writer of the same checkpoint;
+/// dropping a writer changes nothing.
 #[derive(Debug, Clone)]
 pub struct CheckpointWriter<D: Disk = System> {
     store: Store<D>,
@@ -27,7 +30,7 @@ pub struct CheckpointWriter<D: Disk = System> {
 }
 
 impl<D: Disk> Store<D> {
-    /// Begins a checkpoint, or takes part in one that another process has begun.
+    /// Begins a checkpoint, or joins a checkpoint that another process has begun.
     ///
     /// # Errors
     /// [`StoreError::Committed`], [`StoreError::System`].
@@ -48,13 +51,13 @@ impl<D: Disk> CheckpointWriter<D> {
         CheckpointWriter { store, app, id }
     }
 
-    /// Where it is written, and what.
+    /// The store, the application and the checkpoint of this writer.
     pub(crate) fn whose(&self) -> (&Store<D>, Tid, CheckpointId) {
         (&self.store, self.app, self.id)
     }
 
-    /// Begins a part that is stored in full: an image ([`name::image`]), written by the host of name
-    /// `place`. With a quota it may have so many bytes and no more.
+    /// Begins a part that is stored in full: an image ([`name::image`]), written by host `place`.
+    /// `quota` bounds the length of the part. Bytes.
     ///
     /// # Errors
     /// [`StoreError::Exists`], [`StoreError::Name`], [`StoreError::System`].
@@ -73,8 +76,8 @@ impl<D: Disk> CheckpointWriter<D> {
         PartWriter::create(disk, &folder, name, place, quota)?.within(&self.store)
     }
 
-    /// Begins the image of a task, written by the host of name `place`. If an earlier checkpoint
-    /// has one of the same task, only what differs from that is stored, as far as it is worth it.
+    /// Begins the image of a task, written by host `place`. If an earlier checkpoint has an image
+    /// of the task that can be the base, the image is stored as an increment.
     ///
     /// # Errors
     /// Like [`CheckpointWriter::part`].
@@ -109,14 +112,15 @@ impl<D: Disk> CheckpointWriter<D> {
         Ok(ImageWriter::new(path, form))
     }
 
-    /// Makes it a checkpoint: when this returns it survives a power cut, and before there is none.
-    /// Every part that lives in this folder is looked for first, and has its length, as has what it
-    /// is an increment of.
+    /// Commits the checkpoint. After a return without an error the checkpoint survives a power cut;
+    /// before the call there is no checkpoint. Every part that belongs in this folder, and the base
+    /// of each increment, is first checked for its length.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Manifest`], [`StoreError::Committed`],
-    /// [`StoreError::Exists`] if another process commits it. After [`StoreError::System`] at
-    /// syncing a folder it may be committed or not: [`Store::read`] tells, a power cut may undo it.
+    /// [`StoreError::Exists`] if another process commits the checkpoint. After
+    /// [`StoreError::System`] at syncing a folder the checkpoint may be committed or not.
+    /// [`Store::read`] tells; a power cut may undo the commit.
     pub fn commit(&self, manifest: &Manifest) -> Result<(), StoreError> {
         let (store, disk) = (&self.store, self.store.disk());
         let folder = store.folder(self.app, self.id);
@@ -131,7 +135,7 @@ impl<D: Disk> CheckpointWriter<D> {
         let file = part::create(disk, &new)?;
         let renamed = self.rename(file, &bytes, &new, &path);
         if renamed.is_err() {
-            // If it stays nevertheless, the checkpoint can only be given up.
+            // If the removal fails, the checkpoint can only be aborted.
             let _ = disk.remove(&new);
         }
         renamed?;
@@ -142,13 +146,14 @@ impl<D: Disk> CheckpointWriter<D> {
         Ok(())
     }
 
-    /// Sees to it that no prune removes the base at the same time: one that has begun has removed
-    /// its manifest; one that begins now sees that it is needed.
+    /// Checks that no prune removes the base at the same time. A prune that has begun has removed
+    /// the manifest of the base. A prune that begins now sees that the base is needed.
     fn keep_base(&self, manifest: &Manifest) -> Result<(), StoreError> {
         let Some(base) = manifest.base() else {
             return Ok(());
         };
-        // A host that has none of its own need not know of it: it may have come later.
+        // A host without an increment of its own needs no base: it may have joined after the base
+        // was written.
         let mut own = manifest.parts().filter(|part| self.store.holds(part));
         if own.all(|part| part.base.is_none()) {
             return Ok(());
@@ -160,8 +165,9 @@ impl<D: Disk> CheckpointWriter<D> {
         found.map(drop)
     }
 
-    /// Gives the checkpoint up and removes its folder, whoever else is writing there. As long as
-    /// such a writer lives the same checkpoint must not be begun again: it takes a new epoch.
+    /// Aborts the checkpoint and removes its folder, even while another process writes there. As
+    /// long as such a process runs, the same checkpoint must not be begun again; a new checkpoint
+    /// takes a new epoch.
     ///
     /// # Errors
     /// [`StoreError::Committed`], [`StoreError::System`].
@@ -187,7 +193,8 @@ impl<D: Disk> CheckpointWriter<D> {
         path: &Path,
     ) -> Result<(), StoreError> {
         let disk = self.store.disk();
-        // Looked for only now: whoever committed before has no file of the other name any more.
+        // The check comes after the creation of the new file: a process that committed earlier has
+        // renamed its new file.
         self.uncommitted()?;
         file.write_all(bytes).step("write", new)?;
         disk.sync(&mut file).step("sync", new)?;
