@@ -1,8 +1,9 @@
-//! The processes here that are tasks, and how a process becomes one.
+//! How a process of this host becomes a task.
 //!
-//! A launched process proves which task it is by a token that only it was given, once: what it
-//! starts itself inherits the token, but is refused. A process from a shell has none and becomes a
-//! master: its birth goes through the log like any other.
+//! A launched process proves with a token that it is a certain task. Only this process was given
+//! the token, and the token is valid once: a child process inherits the token, but is refused. A
+//! process that was started from a shell has no token and becomes a master. Its birth goes through
+//! the log like any other.
 
 use super::spawning::Enrolling;
 use crate::{
@@ -20,7 +21,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// How many more tasks may be born here.
+    /// The number of tasks that may still be born on this host.
     pub(in crate::daemon) fn room(&self) -> u64 {
         let ordered = self.births.ordered.values().map(|ordered| ordered.left());
         let underway = ordered.sum::<u64>() + self.births.enrolling.len() as u64;
@@ -84,7 +85,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// The log bore the master that a process from a shell wants to be.
+    /// The log has applied the birth of a master that a process from a shell requested.
     pub(in crate::daemon) fn on_enrolled(&mut self, record: &SpawnRecord) {
         let tid = Tid::new(self.cx.machine, self.cx.me, record.first);
         let Some(enrolling) = self.births.enrolling.remove(&record.request) else {
@@ -97,12 +98,12 @@ impl Daemon {
                 self.cx.emit(Output::Adopt(tid, enrolling.pid));
                 self.welcome(tid, conn, enrolling.offer, enrolling.pid);
             }
-            // It gave up meanwhile. Its process, if it lives, is no task.
+            // The process has closed its connection. If it still runs, it is no task.
             None => self.on_process_ended(tid, vm_wire::agreed::ExitStatus::NotStarted),
         }
     }
 
-    /// The log did not.
+    /// The log has voided the birth of a master that a process from a shell requested.
     pub(in crate::daemon) fn on_not_enrolled(&mut self, request: u64, why: &str) {
         let enrolling = self.births.enrolling.remove(&request);
         if let Some(conn) = enrolling.and_then(|enrolling| enrolling.conn) {
@@ -158,7 +159,8 @@ impl Daemon {
         self.save_part(tid);
     }
 
-    /// What waited for a task goes its way; those whose frames found no room send them again.
+    /// Routes the frames that waited for a task, and asks the senders whose frames found no room to
+    /// send them again.
     pub(in crate::daemon) fn send_on(
         &mut self,
         tid: Tid,
@@ -175,7 +177,7 @@ impl Daemon {
     }
 
     pub(in crate::daemon) fn on_task_gone(&mut self, tid: Tid) {
-        // One that is suspended has none: that was of the process of before.
+        // A suspended task has no process. The closed connection was that of its earlier process.
         let task = self.tasks.get_mut(&tid);
         if let Some(task) = task.filter(|task| task.image.is_none()) {
             task.connected = false;
@@ -183,7 +185,7 @@ impl Daemon {
         }
     }
 
-    /// A task broke the protocol: its connection is closed; that ends it.
+    /// Closes the connection of a task that broke the protocol. That ends the task.
     pub(in crate::daemon) fn close_task(&mut self, tid: Tid, why: &str) {
         self.cx.counters.refused_local += 1;
         self.on_task_gone(tid);
@@ -194,7 +196,7 @@ impl Daemon {
     }
 }
 
-/// The last part of a program's path, as long as a name may be.
+/// The last component of a program's path, truncated to `limits::NAME_MAX` bytes.
 pub(in crate::daemon) fn program_name(path: &str) -> String {
     let name = path
         .rsplit('/')

@@ -1,12 +1,15 @@
 //! How tasks end.
 //!
-//! In order: the task leaves its unacknowledged chunks to the keeper here, then says [`Exit`]; the
-//! log gets its end; it is answered and closes its connection. Otherwise its process is seen to
-//! end, and the log gets that. Whichever of the two comes first is the task's end.
+//! - In order: the task leaves its unacknowledged chunks to the keeper on this host, then sends
+//!   [`Exit`]. The daemon proposes the end to the log. When the log has applied the end, the daemon
+//!   replies, and the task closes its connection.
+//! - Otherwise the daemon observes the end of the process, and proposes that end to the log.
 //!
-//! When a master ends not in order, or with a status that is not zero, what is left of its
-//! application is killed: its user sees one clear end. A master that ends well leaves the others
-//! running.
+//! The first of the two that the log applies is the task's end.
+//!
+//! If a master ends without `Exit`, or with a status that is not zero, the daemons kill the other
+//! tasks of its application, so that the user sees one clear end. If a master leaves with status
+//! zero, the other tasks run on.
 
 use crate::{
     Output, Void,
@@ -23,7 +26,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// A chunk that a task leaves behind.
+    /// Gives an unacknowledged chunk of a task that leaves to the keeper.
     pub(in crate::daemon) fn on_last_chunk(&mut self, tid: Tid, frame: Frame) {
         let state = self.cx.agreement.state();
         let forgotten = state
@@ -38,7 +41,7 @@ impl Daemon {
         }
     }
 
-    /// A task leaves.
+    /// A task leaves in order.
     pub(in crate::daemon) fn exit(&mut self, tid: Tid, exit: Exit) -> Reply {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return Reply::failed(FailKind::Refused, "this task has ended");
@@ -50,19 +53,20 @@ impl Daemon {
         }
         task.leaving = true;
         self.cx.keeper.left(tid, exit.last);
-        // Acknowledgements of what it sent go to the keeper from now on.
+        // Acknowledgements of the task's messages go to the keeper from now on.
         self.cx.routes.set_connected(tid, false);
         self.propose_exit(tid, ExitStatus::Left(exit.status));
         Reply::Later(Waiting::Exit)
     }
 
-    /// Has the end of a task here in the log, once.
+    /// Proposes the end of a task of this host to the log, once.
     pub(in crate::daemon) fn propose_exit(&mut self, tid: Tid, status: ExitStatus) {
         let incarnation = match self.cx.agreement.state().living_task(tid) {
             Some(task) if task.host == self.cx.me => task.incarnation,
             _ => return,
         };
-        // What has ended in the log may live again, as another process than the one that is seen to end.
+        // A task that has ended in the log may have been restarted; then the ended process is of
+        // the earlier generation.
         if let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.ended)
             && !std::mem::replace(&mut task.exiting, true)
         {
@@ -71,7 +75,7 @@ impl Daemon {
         }
     }
 
-    /// Has the log end a task of this host, under that incarnation.
+    /// Proposes the end of a task of this host, under that incarnation.
     pub(in crate::daemon) fn propose_end(
         &mut self,
         tid: Tid,
@@ -128,11 +132,11 @@ impl Daemon {
         self.cx.routes.set_connected(tid, false);
         self.propose_exit(tid, status);
         match together {
-            // It goes on, or already does.
+            // The task is restarted, or will be.
             Some(ExitStatus::RolledBack) => {}
-            // Its console waits.
+            // The console waits for the suspended application.
             Some(_) if self.cx.agreement.state().suspended(app).is_some() => {}
-            // The log knows better why it ended.
+            // The log has the reason for the end of the task.
             Some(suspended) => self.end_run(tid, suspended),
             None => self.end_run(tid, status),
         }
@@ -142,7 +146,7 @@ impl Daemon {
         self.forget_task(tid);
     }
 
-    /// A task ended, here or elsewhere.
+    /// The log has applied the end of a task, on any host.
     pub(in crate::daemon) fn on_exited(&mut self, tid: Tid, host: HostId, status: ExitStatus) {
         self.cx.routes.ended(tid);
         self.end_moves_of(tid, status);
@@ -166,7 +170,7 @@ impl Daemon {
             }
             self.forget_task(tid);
         } else if self.ends_for_good(tid, status) {
-            // The master of a run that was brought back on another host.
+            // The master of a run was restarted on another host.
             self.end_run(tid, status);
         }
         self.notify_ended(tid, host, status);
@@ -176,14 +180,14 @@ impl Daemon {
         self.release_held();
     }
 
-    /// Whether the end of a master is that of its application's run here.
+    /// Whether the end of a master ends its application's run on this host.
     fn ends_for_good(&self, tid: Tid, status: ExitStatus) -> bool {
         let state = self.cx.agreement.state();
         let waits = state.suspended(tid).is_some() || state.recovering(tid).is_some();
         status != ExitStatus::RolledBack && !waits
     }
 
-    /// The master of an application ended badly.
+    /// Kills the tasks of an application on this host, because its master ended with an error.
     fn kill_application(&mut self, master: Tid) {
         for (tid, task) in &self.tasks {
             if task.app == master && task.process && *tid != master {
@@ -193,8 +197,8 @@ impl Daemon {
         self.end_suspended_of(master);
     }
 
-    /// Forgets what belongs to a task that has ended: its watches with its end in the log, all of
-    /// it once its process has ended, too.
+    /// Forgets the state of a task that has ended: its watches once the log has its end, everything
+    /// once its process has ended, too.
     fn forget_task(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.ended) else {
             return;
@@ -203,7 +207,7 @@ impl Daemon {
             self.births.tokens.remove(&token);
         }
         let (waited, _) = task.absent.leave(&mut self.routing.absent_bytes);
-        // Their senders hear that it has ended.
+        // The senders are notified that the task has ended.
         for frame in waited {
             self.forward(frame, false);
         }
@@ -220,7 +224,7 @@ impl Daemon {
         }
     }
 
-    /// A change was void.
+    /// The log has voided a change.
     pub(in crate::daemon) fn on_void(&mut self, change: Change, why: Void) {
         match change {
             Change::Spawn(record) => self.on_not_spawned(&record, why),
@@ -246,8 +250,8 @@ impl Daemon {
             } => self.restarts.on_not_abandoned(&mut self.cx, app),
             Change::Revive(revival) => self.restarts.on_not_revived(&mut self.cx, &revival, why),
             Change::Policy { app, policy } => self.on_no_policy(app, policy, why),
-            // The others are wishes that came true otherwise: a host that is gone, a task that
-            // ended before.
+            // A void change of the other kinds needs no action: its purpose was reached already,
+            // for example because the host is gone or the task has ended.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Groups, as tasks ask for them. What a group is, the log says.
+//! Requests of tasks about groups. The agreed state contains the groups.
 
 use crate::{
     Void,
@@ -42,9 +42,9 @@ impl Daemon {
         });
     }
 
-    /// Nothing of this daemon is on its way into the log any more: memberships that are still waited
-    /// for were void, and it has not heard so. They are proposed again. (A daemon that is far behind
-    /// is given the state at once and not what each change came to.)
+    /// No proposal of this daemon is pending any more: membership changes that requests still wait
+    /// for were void, and this daemon was not notified. Proposes these changes again. (A daemon
+    /// that is far behind receives a snapshot, and not the result of each change.)
     pub(in crate::daemon) fn sweep_lost_memberships(&mut self) {
         let waiting = self.parked.by_group.values().flatten();
         let lost = waiting.filter_map(|tid| match &self.tasks.get(tid)?.waiting {
@@ -68,9 +68,9 @@ impl Daemon {
         Reply::Later(Waiting::GroupVersion(ask))
     }
 
-    /// The answer to a question, unless the group's version has not come yet. Versions go up over
-    /// all groups, so a group that vanished stays vanished for those who ask for a version that it
-    /// had; a group not made yet, as far as is known here, is waited for.
+    /// The reply to a request for a group; `None` if the request has to wait for its version.
+    /// Versions increase over all groups. A request for a version that a removed group had
+    /// therefore fails, and a request for a higher version waits until the group is created.
     fn view_since(&self, ask: &GroupAsk) -> Option<Frame> {
         match self.cx.agreement.state().group(&ask.group) {
             Some(group) if group.version >= ask.version => Some(self.view(&ask.group).frame()),
@@ -94,7 +94,7 @@ impl Daemon {
         }
     }
 
-    /// A group changed: who waited for that is answered.
+    /// A group has changed: replies to the requests that waited for the change.
     pub(in crate::daemon) fn on_group_changed(&mut self, name: &str) {
         let Some(waiting) = self.parked.by_group.remove(name) else {
             return;
@@ -121,14 +121,14 @@ impl Daemon {
         }
     }
 
-    /// The answer to a join or leave that the log has.
+    /// The reply to a join or leave, if the agreed state contains its effect.
     fn membership_reached(&self, tid: Tid, change: &GroupChange) -> Option<Frame> {
         let group = self.cx.agreement.state().group(&change.group);
         let member = group.is_some_and(|group| group.instance(tid).is_some());
         (member == change.join).then(|| self.view(&change.group).frame())
     }
 
-    /// The log says that a membership did not change.
+    /// The log has voided a change of a membership.
     pub(in crate::daemon) fn on_membership_void(
         &mut self,
         tid: Tid,
@@ -136,7 +136,8 @@ impl Daemon {
         join: bool,
         why: Void,
     ) {
-        // Whoever asked in an earlier life is not there any more: who waits now has asked itself.
+        // A request of an earlier generation has no task that waits. The task that waits now has
+        // made its request in this generation.
         let task = self.tasks.get(&tid).filter(|_| why != Void::Generation);
         let Some(task) = task else {
             return;

@@ -1,12 +1,12 @@
-//! The tasks of this host: how a process becomes a task, what it requests, how it ends.
+//! The tasks of this host: how a process becomes a task, its requests, its end.
 //!
 //! | file | concern |
 //! |---|---|
 //! | `enrol` | a process proves that it is a task, or becomes a master |
-//! | `spawning`, `spawn` | births that are under way: the table, and the steps |
-//! | `requests` | requests of tasks: each is answered once, a repeated one likewise |
+//! | `spawning`, `spawn` | spawns that are not complete: the table, and the steps |
+//! | `requests` | requests of tasks; each is carried out once, and a repeated request gets the same reply |
 //! | `exit` | the ends of tasks |
-//! | `watching`, `notify` | the watches of tasks, and the notices of ends, hosts and groups |
+//! | `watching`, `notify` | the watches of tasks, and the notifications of ends, hosts and groups |
 //! | `signals` | signals that tasks and consoles send |
 //! | `groups` | requests about groups |
 
@@ -26,11 +26,11 @@ pub(super) use watching::Watching;
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::Tid;
 
-/// The local tasks whose request waits for the log.
+/// The local tasks whose requests wait for the log.
 #[derive(Debug, Default)]
 pub(super) struct Parked {
-    /// For a change of that group.
+    /// Tasks that wait for a change of a group, by the name of the group.
     pub by_group: BTreeMap<String, BTreeSet<Tid>>,
-    /// For the birth of the task that the request is about.
+    /// Tasks that wait for the birth of the task that their request is about.
     pub by_task: BTreeSet<Tid>,
 }

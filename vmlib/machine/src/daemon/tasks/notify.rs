@@ -1,12 +1,14 @@
-//! Who is told that a task ended, or that a host came or went.
+//! Notifications that a task ended, or that a host joined or left.
 //!
-//! A watcher's library delivers the notify after the last message of the task that ended, so it
-//! needs that message's number. Who left in order left its last numbers to the keeper where it
-//! was; the watcher's daemon asks there ([`LastAsk`]). Of a task that ended otherwise, or whose
-//! host is lost, no number is known and none is waited for.
+//! The library of a watcher delivers the notification of an end after the last message of the ended
+//! task, so it needs the number of that message. A task that left in order left its last numbers to
+//! the keeper on its host, and the watcher's daemon requests the number there ([`LastAsk`]). If a
+//! task ended otherwise, or if its host is lost, no number is known, and the library does not wait
+//! for one.
 //!
-//! A library whose program waits for messages of one task asks likewise ([`Await`](vm_wire::task::Await)): its receives from
-//! that task fail, once all of its messages were received. The program is not told.
+//! A library whose program waits for messages of one task requests a notification in the same way
+//! ([`Await`](vm_wire::task::Await)). The receives of the program from that task fail once all
+//! messages of the task were received. The program itself gets no notification.
 
 use super::watching::LastAsked;
 use crate::{
@@ -22,12 +24,12 @@ use vm_wire::{
     task::{Ended, FailKind, HostEvent, KeptBy, Watch, Watched},
 };
 
-/// Notifies that are kept for a task that does not acknowledge them: beyond it the eldest are
-/// forgotten.
+/// Limit of the unacknowledged notifications that are kept for one task. The oldest are dropped
+/// first.
 const UNTAKEN_MAX: usize = 2 * limits::WATCHES_MAX;
 
 impl Daemon {
-    /// Begins or ends a watch. Of a task that has ended the watcher is told after the answer.
+    /// Begins or ends a watch. If the watched task has ended, the notification follows the reply.
     pub(in crate::daemon) fn watch(&mut self, tid: Tid, watch: &Watch, request: u64) -> Reply {
         if !watch.on {
             if let Some(task) = self.tasks.get_mut(&tid) {
@@ -70,9 +72,9 @@ impl Daemon {
         Reply::done()
     }
 
-    /// A task waits for messages of `about`.
+    /// A task waits for messages of the task `about`.
     pub(in crate::daemon) fn on_await(&mut self, tid: Tid, about: Tid) {
-        // Its library says it again when it goes on, to whoever owns it then.
+        // The library repeats this to the owner when the task resumes.
         if self.is_released(tid) || !self.tasks.get(&tid).is_some_and(|task| task.connected) {
             return;
         }
@@ -110,7 +112,7 @@ impl Daemon {
         self.watching.watchers.entry(what).or_default().insert(tid);
     }
 
-    /// The log had time to come to know the task.
+    /// The log had enough time to apply the birth of the awaited task.
     pub(in crate::daemon) fn on_awaited_due(&mut self, tid: Tid, about: Tid) {
         let what = Watched::Source(about);
         let task = self.tasks.get_mut(&tid);
@@ -122,7 +124,8 @@ impl Daemon {
         }
     }
 
-    /// There is no such task, or none is remembered: nothing comes from it.
+    /// Notifies a watcher that a task does not exist, or is forgotten: no message will come from
+    /// it.
     fn tell_unknown(&mut self, watcher: Tid, tid: Tid) {
         let how = (ExitStatus::Unknown, false);
         self.send_ended(watcher, tid, how, (None, self.cx.me));
@@ -137,7 +140,7 @@ impl Daemon {
         }
     }
 
-    /// A local task ended: it watches no more.
+    /// A local task has ended: ends its watches.
     pub(in crate::daemon) fn forget_watches(&mut self, tid: Tid) {
         let watches = self
             .tasks
@@ -157,7 +160,8 @@ impl Daemon {
             what.map(|what| self.watching.watchers.remove(&what).unwrap_or_default());
         let state = self.cx.agreement.state();
         let app = |tid| state.task(tid).map(|task| task.app);
-        // Those that go back with it, or stop, are not to fail for it before they end.
+        // Tasks that are rolled back or suspended with the ended task are not notified, so that
+        // their receives do not fail before they end.
         let together = matches!(status, ExitStatus::RolledBack | ExitStatus::Suspended);
         let ends_too =
             |watcher: &Tid| together && !watching.contains(watcher) && app(*watcher) == app(tid);
@@ -213,7 +217,7 @@ impl Daemon {
         }
     }
 
-    /// Tells it of the end, with the number of the last chunk and the host that keeps it.
+    /// Notifies a watcher of an end, with the number of the last chunk and the host of its keeper.
     fn send_ended(
         &mut self,
         watcher: Tid,
@@ -231,8 +235,9 @@ impl Daemon {
         self.tell_task(watcher, ended.frame());
     }
 
-    /// Tells a task something, now or when it goes on. It is numbered, and kept until the task has
-    /// acknowledged it: what is unread in its socket does not move with it.
+    /// Sends a numbered notification to a task, at once or when the task resumes. The notification
+    /// is kept until the task has acknowledged it, because unread frames in the task's socket do
+    /// not move with the task.
     fn tell_task(&mut self, tid: Tid, frame: Frame) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.connected) else {
             return;
@@ -249,7 +254,7 @@ impl Daemon {
         }
     }
 
-    /// A task has taken what it was told, up to that number.
+    /// A task acknowledges its notifications up to the number `taken`.
     pub(in crate::daemon) fn on_told(&mut self, tid: Tid, taken: u64) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             while task
@@ -260,8 +265,8 @@ impl Daemon {
         }
     }
 
-    /// A task goes on, here or as one that arrived: what it may not have been told is told again,
-    /// and what it watches and the log says has come about meanwhile.
+    /// A task resumes, or has arrived: repeats the notifications that the task may not have
+    /// received, and notifies it of watched ends that the log has applied meanwhile.
     pub(in crate::daemon) fn tell_again(&mut self, tid: Tid) {
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -278,7 +283,7 @@ impl Daemon {
         let ended = task.watches.iter().filter_map(|what| match *what {
             Watched::Task(about) | Watched::Source(about) => match state.task(about) {
                 Some(task) => Some((*what, about, task.host, task.status?)),
-                // It was in another machine.
+                // The watched task belonged to another machine.
                 None if !self.may_be_born(about) => {
                     Some((*what, about, HostId::NONE, ExitStatus::HostLost))
                 }
@@ -296,14 +301,14 @@ impl Daemon {
         }
     }
 
-    /// Whether what that host kept of tasks that ended died with it.
+    /// Whether a host is dead, so that the messages that its keeper retained are lost.
     pub(in crate::daemon) fn died(&self, host: HostId) -> bool {
         let host = self.cx.agreement.state().host(host);
         host.is_none_or(|host| host.phase == HostPhase::Dead)
     }
 
-    /// A notify that is told again. The last chunk of a task that ended is not waited for any more
-    /// if what was kept of it has died meanwhile.
+    /// A notification that is sent again. If the keeper of the ended task was lost meanwhile, the
+    /// notification names no last chunk to wait for.
     fn still_true(&self, frame: &Frame) -> Frame {
         let mut frame = frame.clone();
         if frame.header.op == Op::Ended
@@ -316,7 +321,7 @@ impl Daemon {
         frame
     }
 
-    /// What a task watches, and what it was not told yet because the last number is awaited.
+    /// The watches of a task, and the ends whose notifications still wait for a last number.
     pub(in crate::daemon) fn watches_of(&self, tid: Tid) -> Vec<Watched> {
         let awaited = self.watching.asked_last.iter();
         let awaited = awaited.filter(|((_, watcher), _)| *watcher == tid);
@@ -331,7 +336,8 @@ impl Daemon {
         watches.chain(awaited).collect()
     }
 
-    /// A task arrived that knows of these hosts.
+    /// Notifies a task that has arrived of the hosts that joined or left since `hosts` was
+    /// recorded.
     pub(in crate::daemon) fn tell_hosts_since(&mut self, tid: Tid, hosts: &[HostId]) {
         let before: BTreeSet<HostId> = hosts.iter().copied().collect();
         let changed: Vec<HostId> = before
@@ -355,8 +361,8 @@ impl Daemon {
         }
     }
 
-    /// Another daemon wants to know the last number of a task that ended here. It was in the
-    /// keeper before the end was in the log.
+    /// Another daemon requests the last number of a task that ended on this host. The keeper got
+    /// the number before the log got the end.
     pub(in crate::daemon) fn on_last_ask(&mut self, host: HostId, ask: &LastAsk) {
         let last = Last {
             ended: ask.ended,
@@ -374,8 +380,8 @@ impl Daemon {
         }
     }
 
-    /// A host that was asked for last numbers will not answer. If it left in order, what it kept
-    /// for tasks here is kept here.
+    /// A host that was asked for last numbers is gone and will not reply. If the host left in
+    /// order, this host is now the keeper of its messages for the local tasks.
     pub(in crate::daemon) fn lose_numbers_of(&mut self, host: HostId) {
         let lost = |_: &(Tid, Tid), asked: &mut LastAsked| asked.host == host;
         let lost: Vec<_> = self.watching.asked_last.extract_if(.., lost).collect();
@@ -386,7 +392,8 @@ impl Daemon {
         }
     }
 
-    /// A host is gone: who waits for a last chunk that was kept there learns where it is kept now.
+    /// A host is gone: notifies the local tasks which host keeps the messages that it kept for
+    /// them.
     pub(in crate::daemon) fn notify_kept(&mut self, host: HostId) {
         let tids: Vec<Tid> = self.tasks.keys().copied().collect();
         for tid in tids {
@@ -394,13 +401,14 @@ impl Daemon {
         }
     }
 
-    /// Who left in order gave what it kept to the hosts of the receivers.
+    /// Notifies a task which host keeps the messages that `host` kept. A host that leaves in order
+    /// hands these messages to the hosts of the receivers.
     fn tell_kept_by(&mut self, tid: Tid, host: HostId) {
         let by = (!self.died(host)).then_some(self.cx.me);
         self.tell_task(tid, KeptBy { host, by }.frame());
     }
 
-    /// A host came, or went.
+    /// A host has joined, or is gone.
     pub(in crate::daemon) fn notify_host(&mut self, host: HostId, added: bool) {
         match added {
             true => self.watching.known.insert(host),
@@ -427,7 +435,7 @@ impl Daemon {
     }
 }
 
-/// Those of a task's watches that are for its library alone.
+/// The watches of a task that its library made for [`Await`](vm_wire::task::Await).
 fn sources(watches: &BTreeSet<Watched>) -> impl Iterator<Item = Watched> {
     watches.range(Watched::Source(Tid(0))..).copied()
 }

@@ -1,9 +1,10 @@
-//! What tasks ask of their daemon.
+//! Requests of tasks to their daemon.
 //!
-//! A task has one request under way, numbered. Its number and the answer are kept until the next
-//! one, so a request that is asked again is not carried out again: it is answered again, or goes
-//! on. Where the answer depends on the log, it comes when the log has it; so what a task was told
-//! has happened everywhere before it or will.
+//! A task has at most one request under way. The daemon keeps the number of the request and its
+//! reply until the next request. It carries a repeated request out only once: it sends the same
+//! reply again, or lets the request wait on. If a reply depends on the log, the daemon replies
+//! after the log has applied the change, so every fact in a reply holds on all hosts, at once or
+//! later.
 
 use super::spawning::Asker;
 use crate::{
@@ -25,7 +26,7 @@ use vm_wire::{
     },
 };
 
-/// Other daemons answer, unless it failed.
+/// The reply comes from other daemons, unless the request failed.
 fn asked(result: Result<(), Failed>) -> Reply {
     match result {
         Ok(()) => Reply::Later(Waiting::Asked),
@@ -34,7 +35,7 @@ fn asked(result: Result<(), Failed>) -> Reply {
 }
 
 impl Daemon {
-    /// A frame came from a task.
+    /// Handles a frame from a task.
     pub(in crate::daemon) fn on_task(&mut self, tid: Tid, mut frame: Frame) {
         match frame.header.op {
             Op::Ack if frame.header.to.is_none() => self.on_told(tid, frame.header.ack),
@@ -46,7 +47,8 @@ impl Daemon {
                 if frame.header.from != tid {
                     self.close_task(tid, "a message in another task's name");
                 } else if frame.header.to.is_daemon() {
-                    // No task has that id: as to one that has ended.
+                    // No task has the id of a daemon, so the sender is notified as for an ended
+                    // task.
                     self.tell_ended(&frame);
                 } else if frame.header.flags != 0 {
                     self.on_last_chunk(tid, frame);
@@ -74,7 +76,7 @@ impl Daemon {
     }
 
     fn on_request(&mut self, tid: Tid, frame: &Frame) {
-        // Whoever owns it in the end is asked again.
+        // The task repeats the request to its owner after the move is decided.
         if self.is_released(tid) {
             return;
         }
@@ -232,19 +234,20 @@ impl Daemon {
         Tids { tids }
     }
 
-    /// Whether the log here does not know yet of all that were asked for together with this task:
-    /// each host's are an entry of their own.
+    /// Whether the local log does not know all siblings of a task yet. The siblings on each host
+    /// are an entry of their own.
     fn lacks_siblings(&self, tid: Tid) -> bool {
         let expected = self.tasks.get(&tid).map_or(0, |task| task.siblings);
         self.siblings(tid).tids.len() < expected
     }
 
-    /// Sends the answer to a task's request, and keeps it, unless that is no longer its last one. One that
-    /// is to stand gets it when it goes on: it may not have stopped yet, and the answer is of after
-    /// its cut.
+    /// Sends the reply to a task's request, and keeps it, unless the task has made another request
+    /// since. A frozen task gets the reply when it resumes. A task that is about to freeze for a
+    /// cut gets the reply after the cut, because it may not be frozen yet, and the reply may depend
+    /// on events after the cut.
     pub(in crate::daemon) fn answer_task(&mut self, tid: Tid, request: u64, answer: Frame) {
         if self.is_cut_ahead(tid) {
-            // It may be of after the cut.
+            // The reply may depend on events after the cut.
             self.checkpoints.cuts.postpone(tid, request, answer);
             return;
         }
@@ -262,7 +265,7 @@ impl Daemon {
         }
     }
 
-    /// Whether a request about that task should wait for the log.
+    /// Whether a request about a task has to wait until the log knows the task.
     fn waits_for(&self, about: Tid) -> bool {
         self.cx.agreement.state().task(about).is_none() && self.may_be_born(about)
     }
@@ -275,7 +278,7 @@ impl Daemon {
         Reply::Later(Waiting::Task(about, frame.clone()))
     }
 
-    /// The log has moved: requests that waited for it go on.
+    /// The log has applied entries: continues the requests that waited for them.
     pub(in crate::daemon) fn release_parked(&mut self) {
         if self.parked.by_task.is_empty() {
             return;
@@ -299,8 +302,8 @@ impl Daemon {
         }
     }
 
-    /// The log has not come to know the task: it does not exist. Siblings that are not known by
-    /// now could not be started.
+    /// A request has waited long enough for the log. The task that it is about does not exist.
+    /// Siblings that are still unknown could not be started.
     pub(in crate::daemon) fn on_parked_too_long(&mut self, tid: Tid, request: u64) {
         if let Some(task) = self.tasks.get(&tid)
             && task.asked == request

@@ -18,7 +18,7 @@ use vm_wire::{
 const SIGNAL_MAX: i32 = 64;
 
 impl Daemon {
-    /// Sends a signal to a living task; 0 only asks whether it lives.
+    /// Sends a signal to a living task. Signal 0 only checks that the task lives.
     pub(in crate::daemon) fn signal(&mut self, tid: Tid, signal: i32) -> Result<(), Failed> {
         if !(0..=SIGNAL_MAX).contains(&signal) {
             let text = format!("{signal} is no signal; they are numbered from 1 to {SIGNAL_MAX}");
@@ -26,7 +26,7 @@ impl Daemon {
         }
         let ends = [SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM].contains(&signal);
         if ends && self.cx.agreement.state().recovering(tid).is_some() {
-            // Its master has no process, or one that stands.
+            // The master has no process, or a frozen one.
             self.restarts.end_recovery(
                 &mut self.cx,
                 tid,
@@ -35,7 +35,7 @@ impl Daemon {
             return Ok(());
         }
         if ends && self.cx.agreement.state().suspended(tid).is_some() {
-            // A terminal that is closed is no reason: nothing of it runs there.
+            // The loss of a terminal does not end a suspended application: it has no process there.
             if signal != SIGHUP {
                 self.suspensions.end_suspension(
                     &mut self.cx,
@@ -67,13 +67,14 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends a signal to the master of a run, whose process may be here after the task has left.
+    /// Sends a signal to the master of a run. Its process may still be here after the task has
+    /// left.
     pub(in crate::daemon) fn signal_run(&mut self, tid: Tid, signal: i32) {
         let state = self.cx.agreement.state();
         let goes_back = state.recovering(tid).is_some() || state.suspended(tid).is_some();
         match self.tasks.get(&tid).filter(|task| task.process) {
             Some(_) if !goes_back => self.signal_process(tid, signal),
-            // It may be elsewhere, or have ended while this was on its way.
+            // The task may be on another host, or may have ended before the signal arrived.
             _ => drop(self.signal(tid, signal)),
         }
     }
@@ -88,9 +89,10 @@ impl Daemon {
         self.cx.emit(Output::Signal(tid, signal));
     }
 
-    /// Another daemon wants a signal sent here. The task may have ended or moved meanwhile.
+    /// Another daemon orders a signal to a task of this host. The task may have ended or moved
+    /// meanwhile.
     pub(in crate::daemon) fn on_signal_order(&mut self, order: &SignalOrder) {
-        // Whoever ordered it was told that the task lived then; there is nobody to tell more.
+        // The requester was notified that the task lived at that time, so there is no reply here.
         let _ = self.signal(order.tid, order.signal);
     }
 }

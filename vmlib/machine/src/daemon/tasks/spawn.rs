@@ -1,12 +1,13 @@
-//! How tasks come to be.
+//! How tasks are born.
 //!
-//! The daemon that is asked places the tasks and orders them from the daemons of those hosts
-//! ([`SpawnOrder`]), itself among them. Each looks the program up, numbers the tasks, has their
-//! birth in the log, launches them and reports back. The asker is answered when all have reported
-//! *and* the log here knows all the tasks, so that whatever it asks about them next can be answered.
+//! The daemon of the requester places the tasks and orders them from the daemons of those hosts
+//! ([`SpawnOrder`]), which may include itself. Each ordered daemon looks the program up, numbers
+//! the tasks, has their birth applied by the log, launches them and reports. The daemon of the
+//! requester replies when all have reported *and* its own log knows all the tasks. The requester's
+//! next request about these tasks can then be handled.
 //!
-//! A task that cannot be executed after its birth ends ([`ExitStatus::NotStarted`]): who watches it
-//! is told.
+//! If the program of a born task cannot be executed, the task ends with [`ExitStatus::NotStarted`],
+//! and its watchers are notified.
 
 use super::{
     enrol::program_name,
@@ -39,8 +40,8 @@ impl Daemon {
         who: Asker,
     ) -> Result<(), Failed> {
         check_spawn(&spawn)?;
-        // A task asks for it again that went back to a checkpoint while some had been born, or whose
-        // daemon was lost then.
+        // A task repeats its request if it was rolled back after some of the tasks had been born,
+        // or if its daemon was lost at that time.
         let state = self.cx.agreement.state();
         let born: BTreeMap<u32, Tid> = match who {
             Asker::Task => state.born(asker, request).collect(),
@@ -51,7 +52,7 @@ impl Daemon {
             .collect();
         let mut taken = self.underway();
         if spawn.place == Place::Any {
-            // Hosts without a link to this one: no order would reach them.
+            // An order cannot reach a host to which this host has no link.
             let cut_off = self.unreachable.cut_off(&self.cx).iter();
             taken.extend(cut_off.map(|host| (*host, u64::from(u32::MAX))));
         }
@@ -98,7 +99,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Tasks that were ordered from here and are not in the agreed state yet, by host.
+    /// The tasks that this daemon has ordered and that are not in the agreed state yet, by host.
     fn underway(&self) -> BTreeMap<HostId, u64> {
         let mut underway = BTreeMap::new();
         for (host, count) in self.births.spawnings.values().flat_map(|s| &s.awaited) {
@@ -132,10 +133,10 @@ impl Daemon {
         }
     }
 
-    /// Another daemon, or this one, orders tasks here.
+    /// A daemon, possibly this one, orders tasks from this host.
     pub(in crate::daemon) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder) {
         let key = (order.asker, order.request);
-        // What was asked in an earlier life will not be born.
+        // Tasks that were ordered in an earlier generation are not born.
         let known = self.births.ordered.get(&key);
         if known.is_some_and(|known| known.order.generation >= order.generation) {
             return;
@@ -230,7 +231,7 @@ impl Daemon {
         }
     }
 
-    /// Tasks of an order will not be born.
+    /// Tasks of an order are not born, for the reason `failed`.
     fn not_born(&mut self, key: (Tid, u64), count: u64, failed: Failed) {
         if let Some(ordered) = self.births.ordered.get_mut(&key) {
             ordered.left = ordered.left.saturating_sub(count);
@@ -241,7 +242,7 @@ impl Daemon {
         }
     }
 
-    /// Tasks were born, here or elsewhere.
+    /// The log has applied the birth of tasks, on any host.
     pub(in crate::daemon) fn on_spawned(&mut self, record: &SpawnRecord) {
         let key = (record.asker, record.request);
         for tid in tids_of(self.cx.machine, record).map(|(_, tid)| tid) {
@@ -270,7 +271,7 @@ impl Daemon {
                 record.app
             };
             let Some(spec) = self.launch_spec(key, tid).filter(|_| !doomed) else {
-                // Nobody waits for it any more, or its application is being ended.
+                // The order does not exist any more, or the application is being ended.
                 self.tasks
                     .insert(tid, LocalTask::new(app, HostId::NONE, None));
                 self.on_process_ended(tid, ExitStatus::NotStarted);
@@ -313,7 +314,7 @@ impl Daemon {
         })
     }
 
-    /// The master that a console here wants to run has been launched.
+    /// Begins the run of a launched master, if a console of this host requested it.
     fn attach_run(&mut self, key: (Tid, u64), tid: Tid) {
         if let Some(spawning) = self.births.spawnings.get(&key)
             && let Asker::Console(conn, _, Some(asked)) = spawning.who
@@ -322,7 +323,7 @@ impl Daemon {
         }
     }
 
-    /// A birth that was void.
+    /// The log has voided a birth.
     pub(in crate::daemon) fn on_not_spawned(&mut self, record: &SpawnRecord, why: Void) {
         if record.host != self.cx.me {
         } else if record.enrolled {
@@ -341,9 +342,8 @@ impl Daemon {
         }
     }
 
-    /// Nothing of this daemon is on its way into the log any more: births that it has not heard of
-    /// were void. (A daemon that is far behind is given the state at once, without what each change
-    /// came to.)
+    /// No proposal of this daemon is pending any more: births whose results it does not know were
+    /// void. (A daemon that is far behind receives a snapshot, and not the result of each change.)
     pub(in crate::daemon) fn sweep_lost_births(&mut self) {
         if self.births.ordered.is_empty() && self.births.enrolling.is_empty() {
             return;
@@ -384,7 +384,7 @@ impl Daemon {
         }
     }
 
-    /// A host reports on what was ordered from it.
+    /// A host reports on its spawn order.
     pub(in crate::daemon) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult) {
         let key = (result.asker, result.request);
         let name = self.cx.host_name(host);
@@ -402,7 +402,7 @@ impl Daemon {
         self.finish_spawning(key);
     }
 
-    /// A host that was to report never will.
+    /// A host that had to report is lost.
     pub(in crate::daemon) fn lose_spawns_of(&mut self, host: HostId) {
         let waits = |spawning: &Spawning| spawning.awaited.contains_key(&host);
         let keys: Vec<_> = self
@@ -425,13 +425,14 @@ impl Daemon {
         }
     }
 
-    /// Answers a spawn if all have reported and all tasks are known here.
+    /// Replies to a spawn once all hosts have reported and the local log knows all tasks.
     fn finish_spawning(&mut self, key: (Tid, u64)) {
         let Some(spawning) = self.births.spawnings.get(&key) else {
             return;
         };
         let state = self.cx.agreement.state();
-        // A task is unknown only if the log here is behind: then its host is still present here.
+        // A task is unknown only if the local log is behind; then its host is still present in the
+        // local state.
         let known = |tid: Tid| state.task(tid).is_some() || !state.is_present(tid.host());
         let complete = spawning.awaited.is_empty();
         if !complete || !spawning.tids.iter().all(|(_, tid)| known(*tid)) {
@@ -454,7 +455,7 @@ impl Daemon {
         }
     }
 
-    /// An application goes back: what its tasks here asked for is asked again in its next life.
+    /// An application is rolled back: its tasks repeat their spawn requests after the restart.
     pub(in crate::daemon) fn forget_spawns_of(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let is_of = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);

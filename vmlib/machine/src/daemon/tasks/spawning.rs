@@ -1,10 +1,10 @@
-//! Births of tasks that are under way: requested here, ordered here, or by processes from a shell.
+//! Spawns that are not complete: requested here, ordered here, or by processes from a shell.
 
 use crate::{ConnId, daemon::requester::RunAsked};
 use std::collections::BTreeMap;
 use vm_wire::{HostId, Tid, peer::SpawnOrder, task::Failed, version::Offer};
 
-/// The births of tasks that are under way.
+/// The spawns that are not complete.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Births {
     /// Tokens of tasks that have not enrolled yet.
@@ -13,47 +13,50 @@ pub(in crate::daemon) struct Births {
     pub spawnings: BTreeMap<(Tid, u64), Spawning>,
     /// Spawns ordered here, by the requesting task and its request.
     pub ordered: BTreeMap<(Tid, u64), Ordered>,
-    /// Processes from a shell that become masters, by the request of this daemon.
+    /// Processes from a shell that become masters, by the number of this daemon's request to the
+    /// log.
     pub enrolling: BTreeMap<u64, Enrolling>,
 }
 
-/// Who is to be answered.
+/// The receiver of the reply to a spawn.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::daemon) enum Asker {
-    /// The task that is named as the asker.
+    /// The requesting task, which the key of the spawn names.
     Task,
-    /// A console, with its request; whether the one master is to be run on it.
+    /// A console, the number of its request, and, if the one master is run on the console, the run.
     Console(ConnId, u64, Option<RunAsked>),
 }
 
-/// A spawn that was asked for here.
+/// A spawn that was requested here.
 #[derive(Debug)]
 pub(in crate::daemon) struct Spawning {
     pub(super) who: Asker,
-    /// Of the application when it was asked.
+    /// Generation of the application at the time of the request.
     pub(super) generation: u32,
-    /// The hosts that have not reported, with what was ordered there.
+    /// The hosts that have not reported, with the number of tasks ordered there.
     pub(super) awaited: BTreeMap<HostId, u64>,
+    /// The born tasks, with their indices in the request.
     pub(super) tids: Vec<(u32, Tid)>,
+    /// The hosts that failed, by name.
     pub(super) failures: Vec<(String, Failed)>,
 }
 
 /// A spawn that was ordered here.
 #[derive(Debug)]
 pub(in crate::daemon) struct Ordered {
-    /// Whom to report to.
+    /// The host whose daemon gets the report.
     pub(super) from: HostId,
     pub(super) order: SpawnOrder,
-    /// Where the program is; `None` while it is looked up.
+    /// The path of the program; `None` while the shell looks the program up.
     pub(super) program: Option<String>,
-    /// Tasks of which the log has not said yet whether they are born.
+    /// Number of tasks whose birth the log has neither applied nor voided yet.
     pub(super) left: u64,
     pub(super) tids: Vec<(u32, Tid)>,
     pub(super) failed: Option<Failed>,
 }
 
 impl Ordered {
-    /// Tasks of it that are not in the agreed state yet.
+    /// Number of its tasks that are not in the agreed state yet.
     pub fn left(&self) -> u64 {
         self.left
     }
@@ -62,7 +65,7 @@ impl Ordered {
 /// A process from a shell whose birth as a master is on its way into the log.
 #[derive(Debug)]
 pub(in crate::daemon) struct Enrolling {
-    /// Its connection; `None` once that is gone.
+    /// Its connection; `None` once the connection is closed.
     pub conn: Option<ConnId>,
     pub pid: u32,
     pub offer: Offer,
