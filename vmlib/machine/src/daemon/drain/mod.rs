@@ -1,40 +1,46 @@
-//! All tasks of a host leave it.
+//! The drain of a host: all tasks leave it.
 //!
 //! ```text
-//! console's daemon        drained host
-//! DrainAsk             -> HostDraining into the log
-//!                         each task: a move of its own, DRAIN_MOVES at a time
-//!                      <- DrainEnd: who went where, who stayed and why
+//! requester's daemon      drained host
+//! DrainAsk           ->   proposes HostDraining
+//!                         moves each task, at most DRAIN_MOVES at a time
+//!                    <-   DrainEnd: tasks that left, tasks that stayed with the reasons
 //! ```
 //!
-//! Once the log says that the host drains, nothing is placed there or moved there any more, so the
-//! tasks that are there then are all that will have to leave. The host's daemon asks the coordinators
-//! of their applications to move them, each as if a console had asked for it: the target is the
-//! living host with most room. A task whose move failed is tried at another host, at
-//! [`DRAIN_TRIES`](vm_wire::limits::DRAIN_TRIES) hosts in all. A task that cannot leave for a reason
-//! that passes by itself - it starts, ends, is moving already, has a child process - is tried again,
-//! for [`DRAIN_PATIENCE`](vm_wire::limits::DRAIN_PATIENCE) or as long as there is time
-//! ([`Drain::waits_for`]). A task that cannot be moved stays and is named, and the others leave
-//! nevertheless.
+//! After the log has applied that the host drains, no task is placed on it or moved to it. The
+//! tasks on the host at that moment are therefore all tasks that have to leave. The host's daemon
+//! requests the moves from the coordinators of their applications, as for a request of a console.
+//! The target is the living host with the most room.
 //!
-//! A task that is suspended alone is handed on, and stays suspended (`suspended`).
+//! - A task whose move failed is tried at another host, at
+//!   [`DRAIN_TRIES`](vm_wire::limits::DRAIN_TRIES) hosts in all.
+//! - A task that cannot leave for a reason that passes (it starts, ends, moves already, or has a
+//!   child process) is tried again for [`DRAIN_PATIENCE`](vm_wire::limits::DRAIN_PATIENCE), or
+//!   as long as the time limit of the drain allows ([`Drain::waits_for`]).
+//! - A task that cannot be moved stays, and the report names it. The other tasks leave
+//!   nevertheless.
+//! - A single suspended task is handed on to another host, and stays suspended (`suspended_tasks`).
 //!
-//! A drain may do more than move tasks ([`DrainWay`](vm_wire::peer::DrainWay)). *Save first*: each application with a task here
-//! is saved before the host drains; if one cannot be, nothing is begun. *Suspend*: the application of
-//! a task that cannot leave, because no host takes it or for any other reason, is suspended
-//! (`suspension`); then the host drains also if no other one takes tasks.
+//! A drain has two options ([`DrainWay`](vm_wire::peer::DrainWay)):
 //!
-//! The host goes on draining until that is taken back, or it leaves. Whoever asks meanwhile waits
-//! for the same end; whoever asks later has those tried again that stayed, and is told of all.
+//! - *Save first*: a checkpoint of each application with a task here is made before the host
+//!   drains. If one fails, the drain does not begin.
+//! - *Suspend*: if a task cannot leave, because no host takes it or for another reason, its
+//!   application is suspended (`suspension`). The host then also drains if no other host takes
+//!   tasks.
 //!
-//! A daemon may be told to drain its host by itself when it is asked to end
-//! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)): then it leaves when the drain is over, or
-//! the time for it is.
+//! The host drains until the drain is undone, or until the host leaves. A request during the drain
+//! waits for the same end. A request after the drain makes the tasks that stayed be tried again;
+//! its reply reports all tasks.
+//!
+//! A daemon can be configured to drain its host when it is asked to end
+//! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)). It then leaves when the drain has ended,
+//! or when the time limit is reached.
 //!
 //! | file | concern |
 //! |---|---|
-//! | `state` | how far the drain is |
-//! | `steps` | its steps, in which migration, checkpoints and suspension have a part |
+//! | `state` | the state of the drain |
+//! | `steps` | its steps, in which migration, checkpoints and suspension take part |
 
 mod state;
 mod steps;

@@ -1,4 +1,4 @@
-//! How the drain of this host is going on, or how it went.
+//! The state of this host's drain, or its result.
 
 use crate::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -8,45 +8,52 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// How this host's drain is going on, or how it went.
+/// The state of this host's drain, or its result.
 #[derive(Debug)]
 pub(in crate::daemon) struct Drain {
-    /// Daemons that wait for the end, each with its number for it.
+    /// Requests whose replies wait for the end of the drain.
     pub(super) askers: BTreeSet<RequestKey>,
-    /// What it does beside.
+    /// Options of the drain.
     pub(super) way: DrainWay,
-    /// Applications are being saved first: those whose turn has not come, those that just are, how
-    /// often others could not be, and how many have been.
+    /// Whether the drain still makes checkpoints of applications before it begins.
     pub(super) saves: bool,
+    /// Applications whose checkpoints are not begun.
     pub(super) to_save: BTreeSet<Tid>,
+    /// Applications whose checkpoints are being made.
     pub(super) saving: BTreeSet<Tid>,
+    /// Number of failed checkpoints of each application.
     pub(super) not_saved: BTreeMap<Tid, usize>,
+    /// Number of checkpoints made.
     pub(super) saved: u32,
-    /// It is time to look again at what failed.
+    /// The timer was due: failed checkpoints are tried again.
     pub(super) looks: bool,
     /// Whether tasks are being moved.
     pub(super) active: bool,
-    /// When this pass over the tasks began, and when the last of them had left or was refused.
+    /// When this pass over the tasks began.
     pub(super) begun: Time,
+    /// When the last task of this pass had left or was refused.
     pub(super) ended: Time,
-    /// Tasks whose turn has not come.
+    /// Tasks whose moves are not requested yet.
     pub(super) waiting: VecDeque<Tid>,
-    /// Tasks on their way, and where to.
+    /// Tasks that are moving, with their targets.
     pub(super) underway: BTreeMap<Tid, HostId>,
-    /// Tasks that cannot be moved just now.
+    /// Tasks that cannot be moved at present; the timer puts them into `waiting` again.
     pub(super) later: BTreeSet<Tid>,
-    /// Where each task was to go already, and why it did not.
+    /// For each task, the targets that were tried, and the reason of the last failure.
     pub(super) tried: BTreeMap<Tid, (BTreeSet<HostId>, Option<Failed>)>,
-    /// How often a checkpoint kept it from leaving.
+    /// For each task, how often a checkpoint prevented its move.
     pub(super) cut_short: BTreeMap<Tid, usize>,
     /// Tasks that cannot be moved for reasons that pass.
     pub(super) busy: BTreeMap<Tid, Busy>,
-    /// What became of the others. Bounded by the tasks that were here when the drain began.
+    /// Tasks that have left. Bounded by the number of tasks on this host when the drain began.
     pub(super) moved: BTreeMap<Tid, MoveReport>,
+    /// Tasks that stay, with the reasons.
     pub(super) refused: BTreeMap<Tid, Failed>,
-    /// Applications that are being suspended, those that were, and how often others could not be.
+    /// Applications that are being suspended.
     pub(super) suspending: BTreeSet<Tid>,
+    /// Applications that were suspended.
     pub(super) suspended: BTreeSet<Tid>,
+    /// Applications whose suspension failed: number of failures, and the last reason.
     pub(super) not_suspended: BTreeMap<Tid, (usize, Failed)>,
     /// The daemon was asked to end, and leaves at this time at the latest.
     pub(super) leave_by: Option<Time>,
@@ -55,10 +62,11 @@ pub(in crate::daemon) struct Drain {
 /// A task that cannot be moved for a reason that passes.
 #[derive(Debug)]
 pub(super) struct Busy {
-    /// Since when.
+    /// When it could not be moved for the first time.
     pub(super) since: Time,
-    /// How often it was tried, and when it is again.
+    /// Number of attempts.
     pub(super) tries: u32,
+    /// Time of the next attempt.
     pub(super) again: Time,
 }
 
@@ -107,9 +115,9 @@ impl Drain {
         }
     }
 
-    /// Whether a task that cannot be moved for a reason that passes is waited for: for
-    /// [`limits::DRAIN_PATIENCE`]; where the daemon was asked to end, for all of the time that is left,
-    /// or, if something else is to be tried then, half of it.
+    /// Whether the drain still waits for a task that cannot be moved for a reason that passes. The
+    /// limit is [`limits::DRAIN_PATIENCE`]. If the daemon was asked to end, the limit is its
+    /// remaining time; or, if suspension is to be tried afterwards, at most half of it.
     pub(super) fn waits_for(&mut self, now: Time, tid: Tid) -> bool {
         let busy = self.busy.entry(tid).or_insert(Busy {
             since: now,
@@ -125,7 +133,7 @@ impl Drain {
         now < until
     }
 
-    /// The same, of one that was tried and failed: it is tried again after a pause.
+    /// Like [`Drain::waits_for`], after a failed attempt: the next attempt follows after a pause.
     pub(super) fn tries_again(&mut self, now: Time, tid: Tid) -> bool {
         let waits = self.waits_for(now, tid);
         if let Some(busy) = self.busy.get_mut(&tid) {
@@ -135,7 +143,7 @@ impl Drain {
         waits
     }
 
-    /// A task stays; `shown` is its tid as people write it.
+    /// A task stays. `shown` is its tid as users see it.
     pub(super) fn refuse(&mut self, now: Time, tid: Tid, shown: &str, mut why: Failed) {
         if let Some(text) = why
             .text
@@ -153,14 +161,14 @@ impl Drain {
     }
 }
 
-/// There is no other host that could take a task.
+/// The failure of a drain without another host that takes tasks.
 pub(super) fn nowhere() -> Failed {
     let text = "there is no other host that takes tasks, so its tasks run on where they are; add \
                 one (vm add), or have one that drains take tasks again (vm drain --undo)";
     Failed::new(FailKind::Refused, text)
 }
 
-/// The host takes tasks again.
+/// The failure of a drain that a user has undone.
 pub(super) fn taken_back() -> Failed {
     let text = "the drain was taken back; the other tasks run on where they are";
     Failed::new(FailKind::Refused, text)

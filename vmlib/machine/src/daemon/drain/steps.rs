@@ -17,7 +17,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// Somebody here wants the tasks of a host to leave. The answer comes with the end of it.
+    /// Begins the drain of a host, requested on this host. The reply comes at the end of the drain.
     pub(in crate::daemon) fn ask_drain(
         &mut self,
         asker: Requester,
@@ -38,7 +38,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Somebody here wants a host to take tasks again.
+    /// Undoes the drain of a host, requested on this host.
     pub(in crate::daemon) fn ask_undrain(&mut self, name: &str) -> Result<HostId, Failed> {
         let state = self.cx.agreement.state();
         let host = state
@@ -70,7 +70,7 @@ impl Daemon {
         }
         drain.askers.insert(RequestKey::new(from, request));
         if drain.active && way.suspend {
-            // Those that had to stay are looked at once more.
+            // Tries the tasks that had to stay once more.
             drain
                 .waiting
                 .extend(std::mem::take(&mut drain.refused).into_keys());
@@ -84,20 +84,20 @@ impl Daemon {
         if !drain.saves {
             self.want_drain();
         } else if self.cx.agreement.state().is_staying(me) {
-            // `review_drain` goes on.
+            // `review_drain` continues.
             self.cx.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
         }
     }
 
-    /// The applications with tasks here.
+    /// The applications with tasks on this host.
     fn apps_here(&self) -> BTreeSet<Tid> {
         let state = self.cx.agreement.state();
         let app = |tid: Tid| state.living_task(tid).map(|task| task.app);
         state.tasks_on(self.cx.me).filter_map(app).collect()
     }
 
-    /// Has the applications saved that are to be saved before the host drains. One of which another
-    /// checkpoint is being made waits for its end.
+    /// Begins the checkpoints that have to be made before the host drains. An application with
+    /// another checkpoint under way waits for its end.
     fn review_saves(&mut self) {
         let waiting = self.drain.iter().filter(|drain| drain.saves);
         for app in waiting
@@ -109,14 +109,14 @@ impl Daemon {
             let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
                 return;
             };
-            // One that failed waits for the next look at the clock.
+            // A failed checkpoint is tried again when the timer is due.
             let failed = drain.not_saved.contains_key(&app) && !drain.looks;
             if is_cut || failed || drain.saving.len() >= limits::DRAIN_MOVES {
                 continue;
             }
             drain.to_save.remove(&app);
             let Some(tid) = any else {
-                // It has ended.
+                // The application has ended.
                 continue;
             };
             drain.saving.insert(app);
@@ -135,7 +135,7 @@ impl Daemon {
         }
     }
 
-    /// What came of saving an application first.
+    /// The checkpoint of an application before the drain has its result.
     pub(in crate::daemon) fn on_drain_saved(&mut self, app: Tid, answer: &Answer) {
         let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
             return;
@@ -144,10 +144,10 @@ impl Daemon {
             return;
         }
         match answer {
-            // It has ended.
+            // The application has ended.
             Answer::Failed(failed) if failed.kind == FailKind::NoSuchTask => {}
             Answer::Failed(failed) => {
-                // Perhaps its coordinator was not quite through with another one.
+                // The coordinator may not have finished an earlier checkpoint yet.
                 let tries = drain.not_saved.entry(app).or_default();
                 *tries += 1;
                 if *tries < limits::DRAIN_TRIES {
@@ -193,7 +193,7 @@ impl Daemon {
         }
     }
 
-    /// The log did not take it: another host began to drain, or this one did by another's wish.
+    /// The log has voided the drain: another host began to drain, or this host drains already.
     pub(in crate::daemon) fn on_not_draining(&mut self, host: HostId) {
         if host != self.cx.me || self.drain.is_none() {
             return;
@@ -204,7 +204,7 @@ impl Daemon {
         }
     }
 
-    /// The host takes tasks again. Who is on his way goes on.
+    /// A host takes tasks again. Moves that are under way continue.
     pub(in crate::daemon) fn on_host_resumed(&mut self, host: HostId) {
         self.consoles.on_host_resumed(&mut self.cx, host);
         if host == self.cx.me {
@@ -212,8 +212,8 @@ impl Daemon {
         }
     }
 
-    /// A drain that is wanted and for which nothing is on its way into the log any more has begun, or was
-    /// taken back: this daemon may have been given a state of after both.
+    /// If a requested drain has no proposal pending, it has begun or was undone. This daemon may
+    /// have received a snapshot that contains both.
     fn sweep_lost_drain(&mut self) {
         let waits = |drain: &Drain| !drain.active && !drain.saves && !drain.askers.is_empty();
         let settled = self.cx.decisions.is_empty() && !self.cx.agreement.is_pending();
@@ -242,13 +242,13 @@ impl Daemon {
         self.give_up_drain(Failed::new(FailKind::Refused, text));
     }
 
-    /// The user asked this daemon to end, which is to drain its host first.
+    /// A user asked this daemon to end, and the daemon drains its host first.
     pub(in crate::daemon) fn drain_at_stop(&mut self, leave_by: Time) {
         let now = self.cx.now;
         let drain = self.drain.get_or_insert_with(|| Drain::new(now));
         drain.leave_by = Some(leave_by);
         drain.way.suspend |= self.cx.config.suspend_at_stop;
-        // There is no time to save what can leave.
+        // There is no time for checkpoints before the drain.
         drain.saves = false;
         self.cx.set_timer(leave_by, Timer::Drain);
         self.want_drain();
@@ -279,7 +279,7 @@ impl Daemon {
         }
     }
 
-    /// Does the next steps of this host's drain.
+    /// Continues this host's drain as far as possible.
     pub(in crate::daemon) fn review_drain(&mut self) {
         self.sweep_lost_drain();
         self.review_saves();
@@ -317,7 +317,7 @@ impl Daemon {
         }
     }
 
-    /// A task's turn to leave.
+    /// Requests the move of a task, or decides that it waits or stays.
     fn drain_task(&mut self, tid: Tid) {
         let (now, me) = (self.cx.now, self.cx.me);
         let state = self.cx.agreement.state();
@@ -332,11 +332,11 @@ impl Daemon {
             return;
         };
         if drain.suspending.contains(&app) || drain.suspended.contains(&app) {
-            // Until the log here says that it has ended.
+            // The local log has not applied the end of the suspended application yet.
             drain.later.insert(tid);
             return;
         }
-        // While a checkpoint is made none moves.
+        // No task of an application moves while a checkpoint of it is made.
         let moves = self.migration.leaving.contains_key(&tid) || self.checkpoints.cuts.has(app);
         let ready = self.tasks.get(&tid).is_some_and(LocalTask::is_settled);
         let pauses = drain.busy.get(&tid).is_some_and(|busy| now < busy.again);
@@ -352,7 +352,7 @@ impl Daemon {
                 to.map_err(|nowhere| last.unwrap_or(nowhere))
             }
         };
-        // What would be refused wherever to is not tried.
+        // A move that every target would refuse is not tried.
         let suspended = self.is_suspended(tid);
         let to = to.and_then(|to| match self.objections(tid).into_iter().next() {
             Some(reason) => Err(Failed::new(reason.kind(), reason.text)),
@@ -375,7 +375,7 @@ impl Daemon {
             Err(failed) if failed.kind == FailKind::Busy && drain.waits_for(now, tid) => {
                 drain.later.insert(tid);
             }
-            // Of its application no checkpoint is made.
+            // No checkpoint is made of an application with a suspended task.
             Err(failed) if drain.way.suspend && !suspended => {
                 self.suspend_at_drain(app, tid, failed)
             }
@@ -386,7 +386,7 @@ impl Daemon {
         }
     }
 
-    /// A task cannot leave: its application is suspended, if it can be.
+    /// Suspends the application of a task that cannot leave, if possible.
     fn suspend_at_drain(&mut self, app: Tid, tid: Tid, why: Failed) {
         let now = self.cx.now;
         let is_cut = self.cx.agreement.state().is_cut(app);
@@ -409,7 +409,7 @@ impl Daemon {
         }
     }
 
-    /// What came of suspending an application with a task that cannot leave.
+    /// The suspension of an application, because of a task that cannot leave, has its result.
     pub(in crate::daemon) fn on_drain_suspended(&mut self, app: Tid, answer: &Answer) {
         let now = self.cx.now;
         let Some(drain) = &mut self.drain else {
@@ -431,7 +431,7 @@ impl Daemon {
         }
     }
 
-    /// A task that was to leave has left, or not.
+    /// The move of a task of the drain has its result.
     pub(in crate::daemon) fn on_drain_move_end(&mut self, end: MoveEnd) {
         let (now, tid) = (self.cx.now, end.tid);
         let task = self.tasks.get(&tid);
@@ -448,11 +448,11 @@ impl Daemon {
                 drain.ended = now;
                 drain.moved.insert(tid, report);
             }
-            // It has ended, and the log will know soon.
+            // The task has ended, and the log will apply that soon.
             Err(failed) if failed.kind == FailKind::NoSuchTask => {
                 drain.later.insert(tid);
             }
-            // It is no fault of that host's.
+            // The target is not the cause of the failure.
             Err(_) if is_cut && cut_short < limits::DRAIN_CUTS => {
                 drain.cut_short.insert(tid, cut_short + 1);
                 drain.tried.entry(tid).or_default().0.remove(&to);
@@ -469,7 +469,7 @@ impl Daemon {
         }
     }
 
-    /// Looks again at the tasks that could not be moved, and at the clock.
+    /// The timer is due: tries the tasks that could not be moved again, and checks the time limit.
     pub(in crate::daemon) fn on_drain_due(&mut self) {
         let now = self.cx.now;
         let Some(drain) = &mut self.drain else {
@@ -485,7 +485,7 @@ impl Daemon {
         }
     }
 
-    /// A checkpoint has ended: tasks that waited for that may leave.
+    /// A checkpoint has ended: tries the tasks that waited for that.
     pub(in crate::daemon) fn drain_on(&mut self) {
         if let Some(drain) = self.drain.as_mut().filter(|drain| drain.active) {
             drain.waiting.extend(std::mem::take(&mut drain.later));
@@ -498,7 +498,7 @@ impl Daemon {
         }
     }
 
-    /// There is no drain, or none any more.
+    /// Ends the drain without success, or prevents it.
     fn give_up_drain(&mut self, failed: Failed) {
         if self.drain.is_none() {
             return;

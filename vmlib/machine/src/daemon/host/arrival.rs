@@ -1,9 +1,9 @@
-//! The arrival of a host that was let into a machine: it has links to the others, or the user who
-//! started its daemon is told to which hosts it has none.
+//! The arrival of a host that was admitted to a machine. Either the host gets links to the other
+//! hosts, or the user who started its daemon is notified which links are missing.
 //!
-//! A host whose address leads elsewhere (to loopback, behind a firewall, to an address that many
-//! computers have) would lose its lease, or block tasks that send to it, long after its daemon was
-//! started. So the first seconds of the daemon decide.
+//! A host with a wrong address (loopback, behind a firewall, or an address that many computers
+//! have) would lose its lease, or block tasks that send to it, long after its daemon was started.
+//! The check in the first seconds of the daemon makes the fault visible at once.
 
 use crate::{
     Output,
@@ -15,14 +15,14 @@ use vm_wire::{HostId, limits};
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Arrival {
-    /// The hosts to which this one has to have links before it has arrived; none once it has, or
-    /// once the time for it is over.
+    /// The hosts to which this host still needs links; `None` once it has all of them, or once the
+    /// time limit is over.
     awaited: Option<BTreeSet<HostId>>,
 }
 
 impl Arrival {
-    /// This host has just been let in: the hosts to which it makes links, if its shell wants to
-    /// know of them.
+    /// Called once when this host is admitted. Returns the hosts to which it makes links; none if
+    /// its shell does not need to know of them.
     pub fn begin(&mut self, cx: &mut Context) -> Vec<HostId> {
         let Some(time) = cx.config.link_time else {
             return Vec::new();
@@ -33,7 +33,7 @@ impl Arrival {
         self.awaited.insert(awaited).iter().copied().collect()
     }
 
-    /// A link was made, or a host has gone.
+    /// A link was made, or a host has left the machine.
     pub fn review(&mut self, cx: &mut Context) {
         let Some(awaited) = &mut self.awaited else {
             return;
@@ -46,7 +46,7 @@ impl Arrival {
         }
     }
 
-    /// The time for the links is over.
+    /// The time limit for the links is over.
     pub fn on_due(&mut self, cx: &mut Context) {
         if let Some(awaited) = self.awaited.take() {
             cx.emit(Output::NotLinked(awaited.into_iter().collect()));

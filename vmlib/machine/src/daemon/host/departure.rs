@@ -1,14 +1,21 @@
 //! How this host leaves the machine, or ends with it.
 //!
-//! **Leaving** (SIGTERM, or `vm delete`): the log says so, then no more tasks are placed here. The
-//! tasks here are asked to end, then killed; what they left for others is handed to the daemons of
-//! the receivers' hosts; lead and vote go to others ([`Agreement::may_go`](crate::Agreement)). Then
-//! the log says that the host is gone, and the daemon ends. The last host of a machine just ends.
-//! Each step is reviewed after every input, so the order in which the conditions come true does not
-//! matter. After [`limits::LEAVE_TIME`] the daemon ends in any case: the others then see it die.
+//! **Leaving** (SIGTERM, or `vm delete`):
 //!
-//! **Halt**: every daemon ends its tasks and itself. The leader stays until all others have said
-//! that they know; the others stay for a moment so that the leader is not left without a majority.
+//! - The log applies that the host leaves; no task is placed on it from then on.
+//! - The daemon sends SIGTERM to its tasks, and kills them after [`limits::END_GRACE`].
+//! - The messages that ended tasks left for others are handed to the daemons of the receivers'
+//!   hosts.
+//! - The leader role and the vote go to other hosts ([`Agreement::may_go`](crate::Agreement)).
+//! - The log applies that the host is gone, and the daemon ends.
+//!
+//! The last host of a machine ends as soon as its tasks have ended. The daemon reviews each step
+//! after every input, so the order of the events does not matter. After [`limits::LEAVE_TIME`] the
+//! daemon ends in any case, and the other hosts declare this host dead.
+//!
+//! **Halt**: every daemon ends its tasks and itself. The leader stays until all other hosts have
+//! the entry. The other daemons stay for [`limits::HALT_LINGER`], so that the leader does not lose
+//! its majority.
 
 use crate::{
     Output, Time,
@@ -21,7 +28,7 @@ use crate::{
 use std::collections::BTreeMap;
 use vm_wire::{Tid, agreed::Change, limits};
 
-/// The reason for the end of a daemon when the machine was halted.
+/// The reason that a daemon gives for its end when the machine was halted.
 pub(in crate::daemon) const HALTED: &str = "the machine was halted";
 
 /// The end of this daemon: not begun, or under way.
@@ -33,7 +40,7 @@ pub(in crate::daemon) struct Departure {
 #[derive(Debug)]
 struct Underway {
     begun: Time,
-    /// The tasks that would not end have been killed.
+    /// Tasks that did not end in time have been killed.
     killed: bool,
     aim: Aim,
 }
@@ -45,17 +52,17 @@ enum Aim {
         /// `HostGone` was proposed.
         proposed: bool,
     },
-    /// The machine ends, as the entry of that index says.
+    /// The machine halts, by the log entry of that index.
     Halt { index: u64 },
 }
 
-/// What remains to be done after a review.
+/// The next action after a review.
 pub(in crate::daemon) enum Next {
-    /// Nothing, until something changes.
+    /// No action until the next input.
     Wait,
-    /// This host leaves: what tasks left here for others is to be handed over.
+    /// This host leaves: hands over the messages that ended tasks left here.
     HandOver,
-    /// The daemon ends: well, or with an error.
+    /// The daemon ends, in order or with an error.
     End(Result<String, String>),
 }
 
@@ -65,7 +72,7 @@ impl Departure {
         self.underway.is_some()
     }
 
-    /// Whether the log was asked to say that this host is gone.
+    /// Whether this daemon has proposed that this host is gone.
     pub fn is_proposed(&self) -> bool {
         let aim = self.underway.as_ref().map(|underway| underway.aim);
         matches!(aim, Some(Aim::Leave { proposed: true }))
@@ -76,12 +83,12 @@ impl Departure {
         self.begin(cx, Aim::Leave { proposed: false });
     }
 
-    /// The machine ends, as the entry of that index says.
+    /// The machine halts, by the log entry of that index.
     pub fn halt(&mut self, cx: &mut Context, index: u64) {
         self.begin(cx, Aim::Halt { index });
     }
 
-    /// The machine ends: this host does not leave it any more.
+    /// The machine halts: cancels the departure of this host alone.
     pub fn call_off(&mut self) {
         self.underway = None;
     }
@@ -103,7 +110,7 @@ impl Departure {
         }
     }
 
-    /// Does the next step of the end of this daemon, if its time has come.
+    /// Returns the next action for the end of this daemon, if its time has come.
     pub fn review(&mut self, cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>) -> Next {
         let Some(underway) = &mut self.underway else {
             return Next::Wait;
@@ -133,7 +140,7 @@ impl Departure {
         }
     }
 
-    /// Nothing is left here for others: has the log say that this host is gone, once.
+    /// No message is kept here for other hosts any more: proposes, once, that this host is gone.
     pub fn propose(&mut self, cx: &mut Context) {
         if let Some(Underway {
             aim: Aim::Leave { proposed },
@@ -146,7 +153,7 @@ impl Departure {
     }
 }
 
-/// Sends a signal to all processes here.
+/// Sends a signal to all processes of this host.
 pub(in crate::daemon) fn signal_all(
     cx: &mut Context,
     tasks: &BTreeMap<Tid, LocalTask>,

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `arrival` | when this host, which has just joined, has its links |
 //! | `departure` | how this host leaves the machine, or ends with it |
-//! | `unreachable` | which hosts cannot reach each other while others reach both, and who is told |
+//! | `unreachable` | which hosts cannot reach each other while others reach both, and the notes about them |
 
 mod arrival;
 mod departure;

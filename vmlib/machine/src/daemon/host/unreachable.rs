@@ -1,11 +1,11 @@
-//! Hosts that cannot reach each other while others reach both: no host is lost, and messages between
-//! their tasks wait.
+//! Hosts that cannot reach each other while others reach both. Neither host is lost, and messages
+//! between their tasks wait.
 //!
-//! A daemon that could not link to a host of the machine for [`limits::LINK_DOWN`] says so to all
-//! others ([`LinksDown`]), and again when it can. The hosts that it cannot link to hear it from the
-//! host of the lowest number among the others. So each daemon knows all such pairs: it tells them to
-//! any console that requests the configuration, and to the consoles here of applications with tasks
-//! on both hosts.
+//! A daemon that could not link to a host of the machine for [`limits::LINK_DOWN`] sends a link
+//! report to all other hosts ([`LinksDown`]), and another one when the link is up again. The hosts
+//! that it cannot reach get the report from the host of the lowest number among the hosts that it
+//! can. So each daemon knows all such pairs. It shows them to each console that requests the
+//! configuration, and to the local consoles of applications with tasks on both hosts.
 
 use crate::{
     Output, Time,
@@ -26,13 +26,13 @@ type Pair = (HostId, HostId);
 /// See the module.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Unreachable {
-    /// Since when this host has no link to a host of the machine to which it had one.
+    /// The hosts of the machine to which this host has lost its link, with the times.
     lost: BTreeMap<HostId, Time>,
-    /// The hosts to which each host has no link, by its last report; this host's own report.
+    /// The link reports: for each host, this host included, the hosts to which it has no link.
     by: BTreeMap<HostId, BTreeSet<HostId>>,
-    /// The numbers of these reports.
+    /// The number of the last link report of each host.
     numbers: BTreeMap<HostId, u64>,
-    /// The pairs of which the consoles of applications here were told.
+    /// The pairs that were shown to the consoles of local applications.
     told: BTreeSet<(Tid, Pair)>,
 }
 
@@ -41,13 +41,13 @@ fn pair(a: HostId, b: HostId) -> Pair {
 }
 
 impl Unreachable {
-    /// The hosts to which this one has had no link for long.
+    /// The hosts to which this host has had no link for at least [`limits::LINK_DOWN`].
     pub fn cut_off(&self, cx: &Context) -> &BTreeSet<HostId> {
         const NONE: &BTreeSet<HostId> = &BTreeSet::new();
         self.by.get(&cx.me).unwrap_or(NONE)
     }
 
-    /// Since when this host has lost its link to a host of the machine.
+    /// The time at which this host lost its link to a host of the machine.
     pub fn lost_since(&self, host: HostId) -> Option<Time> {
         self.lost.get(&host).copied()
     }
@@ -62,7 +62,7 @@ impl Unreachable {
         self.by.iter().flat_map(of).collect()
     }
 
-    /// The link to a host of the machine has broken; whether there was one before.
+    /// The link to a host of the machine has broken. `false` if it was broken before.
     pub fn on_link_down(&mut self, cx: &mut Context, host: HostId) -> bool {
         if self.lost.contains_key(&host) {
             return false;
@@ -78,8 +78,8 @@ impl Unreachable {
         self.lost.remove(&host);
     }
 
-    /// The time to make a lost link again is over. `apps` are the applications whose consoles are
-    /// here.
+    /// The time limit for a lost link is over. `apps` are the applications whose consoles are on
+    /// this host.
     pub fn on_due(&mut self, cx: &mut Context, host: HostId, apps: impl Iterator<Item = Tid>) {
         let is_over = |since: Time| cx.now >= since + limits::LINK_DOWN;
         if self.lost_since(host).is_some_and(is_over)
@@ -96,7 +96,7 @@ impl Unreachable {
         }
     }
 
-    /// There is a link to a host.
+    /// The link to a host is up.
     pub fn on_link_up(&mut self, cx: &mut Context, host: HostId, apps: impl Iterator<Item = Tid>) {
         self.lost.remove(&host);
         let own = self.by.get_mut(&cx.me);
@@ -108,7 +108,7 @@ impl Unreachable {
         }
     }
 
-    /// Tells the other hosts to which hosts this one has no link.
+    /// Sends the link report of this host to the other hosts.
     fn report(&mut self, cx: &mut Context, apps: impl Iterator<Item = Tid>) {
         *self.numbers.entry(cx.me).or_default() += 1;
         let down = self.own_report(cx);
@@ -130,7 +130,7 @@ impl Unreachable {
         }
     }
 
-    /// A host reports to which hosts it has no link, or another host passes that on.
+    /// A host sends its link report, or another host passes one on.
     pub fn on_report(
         &mut self,
         cx: &mut Context,
@@ -162,7 +162,7 @@ impl Unreachable {
         self.tell_consoles(cx, apps);
     }
 
-    /// A host has joined: it has no reports yet.
+    /// A host has joined: sends it the link report of this host.
     pub fn on_host_joined(&self, cx: &mut Context, host: HostId) {
         let down = self.own_report(cx);
         if host != cx.me && !down.hosts.is_empty() {
@@ -186,8 +186,8 @@ impl Unreachable {
         self.tell_consoles(cx, apps);
     }
 
-    /// The consoles here of applications with tasks on both hosts of a pair are told, once, and when
-    /// the two hosts reach each other again.
+    /// Notifies the local consoles of applications with tasks on both hosts of a pair, once, and
+    /// again when the two hosts reach each other.
     pub fn tell_consoles(&mut self, cx: &mut Context, apps: impl Iterator<Item = Tid>) {
         let pairs = self.pairs();
         if pairs.is_empty() && self.told.is_empty() {

@@ -2,19 +2,19 @@
 
 use std::time::Duration;
 
-/// A link that is there, or is being made.
+/// A link that is up, is being made, or is made again later.
 #[derive(Debug)]
 pub(in crate::daemon) struct Link {
     pub(super) state: LinkState,
-    /// How long to wait when it breaks.
+    /// The pause before the next attempt when the link breaks.
     pub(super) retry: Duration,
 }
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkState {
-    /// The shell was asked to make it.
+    /// The shell was asked to make the link.
     Asked,
     Up,
-    /// It is made again when its time comes.
+    /// The link is made again when its timer is due.
     Waiting,
 }

@@ -1,9 +1,11 @@
-//! The links to other hosts: made on demand, made again while both hosts are in the machine.
+//! The links to other hosts. A link is made on demand, and made again while both hosts are in the
+//! machine.
 //!
-//! Whatever was in a link when it broke is lost. So when one is made, everybody here who may
-//! retain something for that host is told ([`Located`] with the host alone): the two ends of each
-//! channel say where they stand and go on from there. That is all that a broken link costs. What
-//! tasks here send while there is none waits for it, as far as there is room.
+//! Frames in a link are lost when the link breaks. When a link is made, the daemon notifies all
+//! local tasks, its endpoint and its keeper, because each may retain chunks for that host
+//! ([`Located`] with the host alone). The two ends of each channel then exchange their positions
+//! and continue from there, so that a broken link costs only a repetition. Frames of local tasks
+//! wait for the link, as far as there is room.
 
 use super::link::{Link, LinkState};
 use crate::{
@@ -20,7 +22,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// This host has just been let in: makes links, if its shell wants to know of them.
+    /// Called once when this host is admitted: makes links, if the shell has to know of them.
     pub(in crate::daemon) fn arrive(&mut self) {
         for host in self.arrival.begin(&mut self.cx) {
             self.want_link(host);
@@ -35,7 +37,8 @@ impl Daemon {
         }
     }
 
-    /// The host of the lower number tries first: mostly both ends see a link break.
+    /// The pause before the first attempt. The host of the lower number tries first, because mostly
+    /// both ends see a link break.
     fn first_retry(&self, host: HostId) -> Duration {
         match self.cx.me < host {
             true => limits::RECONNECT.0,
@@ -91,7 +94,7 @@ impl Daemon {
             .agreement
             .link_up(self.cx.now, host, &mut self.cx.decisions);
         if let Some(mut absent) = self.routing.absent_links.remove(&host) {
-            // Those without room hear that the link is there, as all do.
+            // Senders without room are notified of the link, like all others.
             let (waited, _) = absent.leave(&mut self.routing.absent_bytes);
             for frame in waited {
                 self.forward(frame, false);
@@ -138,7 +141,7 @@ impl Daemon {
         }
     }
 
-    /// A host is no longer in the machine.
+    /// A host is no longer in the machine: removes its link.
     pub(in crate::daemon) fn cut_link(&mut self, host: HostId) {
         self.cx.routes.set_link(host, false);
         let (cx, apps) = (&mut self.cx, self.consoles.applications());
@@ -161,7 +164,7 @@ impl Daemon {
             .propose(Change::HostAddress { host, addr });
     }
 
-    /// A host is reached at another address from now on.
+    /// The log has applied a new address of a host.
     pub(in crate::daemon) fn on_host_address(&mut self, host: HostId) {
         let Some(found) = self.cx.agreement.state().host(host) else {
             return;
@@ -178,7 +181,7 @@ impl Daemon {
         }
     }
 
-    /// A frame came from a daemon that is not in the machine.
+    /// Handles a frame from a daemon that is not in the machine.
     pub(in crate::daemon) fn on_joiner(&mut self, conn: ConnId, frame: &Frame) {
         let join = match frame.header.op {
             Op::Join => Join::read(frame).map_err(|error| error.to_string()),

@@ -1,8 +1,8 @@
-//! Frames on their way: between tasks here, and over the links to other hosts.
+//! Routing of frames: between tasks of this host, and over the links to other hosts.
 //!
 //! | file | concern |
 //! |---|---|
-//! | `traffic` | where a frame goes: the hot path, and frames that cannot go on |
+//! | `traffic` | the route of each frame: the hot path, and frames that cannot be routed at once |
 //! | `link`, `links` | a link to another host, and the steps when it is made or broken |
 
 mod link;
@@ -15,7 +15,7 @@ use link::Link;
 use std::collections::BTreeMap;
 use vm_wire::HostId;
 
-/// The links of this host, and the frames that wait.
+/// The links of this host, and the frames that wait for a route.
 #[derive(Debug, Default)]
 pub(super) struct Routing {
     /// Frames whose receiver the log here does not know yet.
@@ -24,8 +24,8 @@ pub(super) struct Routing {
     pub links: BTreeMap<HostId, Link>,
     /// Frames that wait for links, by host.
     pub absent_links: BTreeMap<HostId, Absent>,
-    /// Bytes that wait for links, and for tasks here without a data socket.
+    /// Bytes of the frames that wait for links, or for local tasks without a data socket.
     pub absent_bytes: usize,
-    /// Whether the endpoint may have got a message.
+    /// Whether the endpoint may have received a message.
     pub mail: bool,
 }

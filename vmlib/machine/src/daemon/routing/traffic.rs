@@ -1,7 +1,7 @@
-//! Frames between tasks: where each goes, and what becomes of those that cannot go on.
+//! Frames between tasks: the route of each frame, and the handling of frames that cannot be routed.
 //!
-//! [`Daemon::forward`] is the hot path. Everything else here is for frames whose receiver has no
-//! data socket yet, has ended, is not known, or is behind a link that is not there.
+//! [`Daemon::forward`] is the hot path. All other functions handle frames whose receiver has no
+//! data socket yet, has ended, is unknown, or is behind a link that is not up.
 
 use crate::{
     Output,
@@ -11,7 +11,7 @@ use crate::{
 use vm_wire::{Frame, Header, HostId, Message, Op, Tid, limits, task::Located};
 
 impl Daemon {
-    /// Sends a frame between tasks on its way. One lookup, nothing allocated.
+    /// Routes a frame between tasks. One lookup, no allocation.
     pub(in crate::daemon) fn forward(&mut self, mut frame: Frame, from_peer: bool) {
         let believed = frame.header.incarnation;
         match self.cx.routes.way(&mut frame.header, from_peer) {
@@ -26,9 +26,9 @@ impl Daemon {
         }
     }
 
-    /// Whoever sends to a task that has moved, and was not told, is told where it is: one that began
-    /// to send afterwards, or stood still meanwhile, believes it elsewhere, and would not know that a
-    /// new link to its host concerns it.
+    /// Notifies the sender of a frame that its receiver has moved. A sender that sends its first
+    /// frame after the move, or that was frozen during the move, was not notified. It would not
+    /// know that a new link to the receiver's host concerns it.
     fn tell_moved(&mut self, frame: &Frame) {
         let to = frame.header.to;
         if let Some(Route::There { host, incarnation }) = self.cx.routes.of(to)
@@ -49,7 +49,7 @@ impl Daemon {
             Way::Peer(host) => self.cx.emit(Output::Peer(host, frame)),
             Way::NoLink(host) => {
                 self.want_link(host);
-                // Other senders are told once the link is there (`on_link_up`).
+                // Other senders are notified once the link is up (`on_link_up`).
                 if !from_peer && self.routing.links.contains_key(&host) {
                     let absent = self.routing.absent_links.entry(host).or_default();
                     absent.take(&frame, &mut self.routing.absent_bytes);
@@ -69,7 +69,7 @@ impl Daemon {
         }
     }
 
-    /// The receiver is here, without a data socket.
+    /// Handles a frame for a local task without a data socket.
     fn await_socket(&mut self, frame: Frame, from_peer: bool) {
         let Some(task) = self.tasks.get_mut(&frame.header.to) else {
             if self.is_of_next_life(&frame.header) {
@@ -89,8 +89,9 @@ impl Daemon {
         }
     }
 
-    /// Whether a message, or the acknowledgement of one, is for a task that is brought back here and
-    /// stands until the log says that all do: on other hosts it may say so already.
+    /// Whether a message or acknowledgement is for a restarted task that is still frozen here,
+    /// until the log says that all tasks of the application are restored. Other hosts may have
+    /// applied that already.
     fn is_of_next_life(&self, header: &Header) -> bool {
         let state = self.cx.agreement.state();
         let task = state.living_task(header.to);
@@ -99,8 +100,8 @@ impl Daemon {
             && task.is_some_and(|task| state.epochs(task.app).generation == header.generation)
     }
 
-    /// The receiver is no living task of the table: a daemon, a task that ended, or one that the
-    /// log here does not know.
+    /// Handles a frame whose receiver is no living task of the routes: a daemon, an ended task, or
+    /// a task that the local log does not know.
     fn route_unknown(&mut self, mut frame: Frame, from_peer: bool) {
         let to = frame.header.to;
         if to == self.cx.tid {
@@ -109,7 +110,7 @@ impl Daemon {
         let state = self.cx.agreement.state();
         let birth = to.host();
         if to.is_daemon() {
-            // Only this daemon's own endpoint speaks to other daemons.
+            // Only this daemon's own endpoint sends to other daemons.
             if frame.header.from == self.cx.tid && state.may_be_present(birth) {
                 let way = self.cx.routes.onward(&mut frame.header, birth, 0);
                 self.forward_slowly(way, frame, from_peer);
@@ -132,8 +133,8 @@ impl Daemon {
         }
     }
 
-    /// Whether a task that the log here does not know may exist: it was born on another host, or
-    /// it was numbered here and the log has not answered yet.
+    /// Whether a task that the local log does not know may exist: it was born on another host; or
+    /// it was numbered here, and the log has not decided its birth yet.
     pub(in crate::daemon) fn may_be_born(&self, tid: Tid) -> bool {
         let state = self.cx.agreement.state();
         let birth = tid.host();
@@ -146,7 +147,7 @@ impl Daemon {
         }
     }
 
-    /// A frame for this daemon itself.
+    /// Handles a frame for this daemon itself.
     pub(in crate::daemon) fn deliver_here(&mut self, frame: Frame) {
         self.routing.mail |= frame.header.op == Op::Data;
         self.cx
@@ -154,8 +155,9 @@ impl Daemon {
             .handle(self.cx.now, frame, &mut self.cx.frames);
     }
 
-    /// The receiver ended. Its keeper wants what the frame acknowledges; the sender of data is to
-    /// forget what it retains.
+    /// Handles a frame whose receiver has ended. The keeper of the receiver's messages needs the
+    /// acknowledgement in the frame, and the sender of a data frame has to drop the chunks that it
+    /// retains.
     fn divert_ended(&mut self, frame: Frame, ended_at: HostId, from_peer: bool) {
         self.cx
             .keeper
@@ -165,7 +167,7 @@ impl Daemon {
         } else if frame.header.op == Op::Located
             && let Ok(located) = Located::read(&frame)
         {
-            // It is about a task for which this one has left something.
+            // The frame concerns a task for which the ended task left messages.
             let generation = frame.header.generation;
             self.cx
                 .keeper
@@ -195,7 +197,7 @@ impl Daemon {
         }
     }
 
-    /// Tells the sender of a frame that its receiver has ended.
+    /// Notifies the sender of a frame that its receiver has ended.
     pub(in crate::daemon) fn tell_ended(&mut self, frame: &Frame) {
         let located = Located {
             peer: Some(frame.header.to),
@@ -205,13 +207,13 @@ impl Daemon {
         self.tell_sender(frame, &located);
     }
 
-    /// Tells the sender of data about its receiver.
+    /// Notifies the sender of a data frame of the location of its receiver.
     fn tell_sender(&mut self, frame: &Frame, located: &Located) {
         let from = frame.header.from;
         let ended = self.cx.agreement.state().task(from);
         let kept_at = ended.filter(|task| !task.is_alive()).map(|task| task.host);
         let mut told = located.frame().between(self.cx.tid, from);
-        // What was sent in one life of its application is answered in no later one.
+        // The reply to a frame of one generation has no effect in a later one.
         told.header.generation = frame.header.generation;
         if frame.header.op != Op::Data {
         } else if self.cx.routes.of(from).is_some()
@@ -219,7 +221,7 @@ impl Daemon {
         {
             self.forward(told, false);
         } else {
-            // What an ended task has left for it.
+            // The sender has ended, and this daemon keeps its message.
             let generation = frame.header.generation;
             self.cx
                 .keeper
@@ -227,7 +229,7 @@ impl Daemon {
         }
     }
 
-    /// Routes again what was held: the log has moved.
+    /// The log has applied entries: routes the held frames again.
     pub(in crate::daemon) fn release_held(&mut self) {
         if self.routing.held.is_empty() {
             return;
@@ -244,12 +246,12 @@ impl Daemon {
     }
 
     fn hold_until(&mut self, until: crate::Time, frame: Frame, from_peer: bool) {
-        // There is room: it was held before.
+        // There is room, because the frame was held before.
         self.routing.held.hold(until, frame, from_peer);
     }
 
-    /// The log has not come to know these receivers. A daemon whose log stood still for so long
-    /// has lost its lease, so they do not exist.
+    /// The local log did not get to know the receivers of these frames in time. A daemon whose log
+    /// is not updated for so long has lost its lease, so the receivers do not exist.
     pub(in crate::daemon) fn on_held_expired(&mut self) {
         for frame in self.routing.held.expired(self.cx.now) {
             self.cx.counters.behind += 1;
@@ -259,7 +261,7 @@ impl Daemon {
         }
     }
 
-    /// A frame came over a link.
+    /// Handles a frame that arrived over a link.
     pub(in crate::daemon) fn on_peer(&mut self, host: HostId, frame: Frame) {
         match frame.header.op {
             Op::Data | Op::Ack | Op::Resend => {
@@ -298,7 +300,7 @@ impl Daemon {
         }
     }
 
-    /// Frames were dropped on their way out of here, and there is room again.
+    /// Outgoing frames were dropped, and there is room now: asks their senders to send them again.
     pub(in crate::daemon) fn on_dropped(&mut self, pairs: Vec<(Tid, Tid)>) {
         for (from, to) in pairs {
             let resend = Frame::new(Header::new(Op::Resend), bytes::Bytes::new());
