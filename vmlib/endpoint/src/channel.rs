@@ -1,16 +1,16 @@
-//! The two halves of a channel, one ordered pair of tasks: what a sender keeps, what a receiver
-//! takes.
+//! The two halves of a channel between an ordered pair of tasks: the sender retains chunks, the
+//! receiver takes chunks.
 //!
 //! The unit is the chunk, numbered from 1 per ordered pair. A [`Sender`] retains each chunk until
-//! the receiver's library has acknowledged it, and sends again from the first one that it has not;
-//! a [`Receiver`] drops doubles and puts overtaking routes in order. So nothing between the two
-//! needs to remember anything, and delivery is exactly once and in order as long as both ends
-//! live.
+//! the library of the receiving task has acknowledged it. On a new route the sender sends again
+//! from the first unacknowledged chunk. A [`Receiver`] drops duplicates and puts chunks of several
+//! routes in order. So no daemon between the two retains any state, and delivery is exactly once
+//! and in order as long as both ends live.
 //!
-//! Two limits hold a sender back. *Credit* counts chunks: the receiver says up to which number it
-//! may send. The *window* counts bytes: no more than that many may be unacknowledged. A receiver
-//! whose inbox is full tells neither (see [`Receiver::tell`]), so that its senders come to rest one
-//! window further on.
+//! Two limits hold a sender back. *Credit* counts chunks: the receiver states the last number that
+//! the sender may send. The *window* counts bytes: at most that many bytes may be unacknowledged. A
+//! receiver with a full inbox neither acknowledges nor grants credit (see [`Receiver::tell`]), so
+//! its senders stop after one more window.
 
 use crate::time::Time;
 use serde::{Deserialize, Serialize};
@@ -23,11 +23,11 @@ use vm_wire::{
     limits::{ACK_IDLE, CHUNK_OVERHEAD, REQUEST_RETRY, WINDOW_CHUNKS},
 };
 
-/// A repetition without an answer is repeated after twice the time, but not more often doubled
-/// than this: a receiver that computes for an hour need not be sent the same chunk every second.
+/// Each repetition without an acknowledgement doubles the pause before the next repetition, at most
+/// this often. A receiver that computes for an hour does not get the same chunk every second.
 const REPEAT_DOUBLINGS_MAX: u32 = 3;
 
-/// What a frame's payload costs in a window. Bytes.
+/// Cost of a frame in a window: body and overhead. Bytes.
 pub(crate) fn cost(frame: &Frame) -> u64 {
     frame.body.len() as u64 + CHUNK_OVERHEAD
 }
@@ -39,19 +39,19 @@ pub struct Sender {
     last: u64,
     /// The last number that may be given.
     credit: u64,
-    /// What the receiver has not acknowledged, in order and without gaps.
+    /// Chunks that the receiver has not acknowledged, in order and without gaps.
     retained: VecDeque<Frame>,
-    /// The cost of all of it.
+    /// Cost of the retained chunks. Bytes.
     retained_bytes: u64,
     window_bytes: u64,
-    /// When there was progress last: a chunk was acknowledged, or was repeated.
+    /// Time of the last progress: an acknowledgement or a repetition.
     progress: Time,
     /// Repetitions since the last acknowledgement.
     repeats: u32,
 }
 
 impl Sender {
-    /// A sender that has sent nothing; it may send a first window of chunks without being told.
+    /// A sender that has sent nothing. Its first credit is one window of chunks.
     pub fn new(window_bytes: u64) -> Self {
         Sender {
             last: 0,
@@ -64,35 +64,35 @@ impl Sender {
         }
     }
 
-    /// The last number that was given to a chunk; 0 for none.
+    /// Number of the last chunk; 0 if there is none.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// What is not acknowledged, in order.
+    /// The unacknowledged chunks, in order.
     pub fn retained(&self) -> impl Iterator<Item = &Frame> {
         self.retained.iter()
     }
 
-    /// How many chunks are not acknowledged.
+    /// Number of unacknowledged chunks.
     pub fn retained_count(&self) -> u64 {
         self.retained.len() as u64
     }
 
-    /// Payload and overhead of what is not acknowledged.
+    /// Cost of the unacknowledged chunks: payload and overhead. Bytes.
     pub fn retained_bytes(&self) -> u64 {
         self.retained_bytes
     }
 
-    /// Whether a chunk with a payload of `len` bytes may be sent. One chunk always fits into an
-    /// empty window.
+    /// Whether a chunk with a payload of `len` bytes may be sent. A window without unacknowledged
+    /// chunks admits a chunk of any length.
     pub fn has_room(&self, len: usize) -> bool {
         let cost = len as u64 + CHUNK_OVERHEAD;
         self.last < self.credit
             && (self.retained.is_empty() || self.retained_bytes + cost <= self.window_bytes)
     }
 
-    /// Gives the chunk its number and retains it; the answer is to be sent.
+    /// Numbers and retains a chunk. The caller sends the returned frame.
     pub fn number(&mut self, now: Time, mut chunk: Frame) -> Frame {
         debug_assert!(self.has_room(chunk.body.len()));
         self.last += 1;
@@ -101,7 +101,8 @@ impl Sender {
         chunk
     }
 
-    /// Retains a chunk that was numbered by another sender, now ended. False if it has it already.
+    /// Retains a chunk that the sender of an ended task numbered. Returns false if the chunk is
+    /// already retained.
     pub fn adopt(&mut self, now: Time, chunk: Frame) -> bool {
         let new = chunk.header.seq > self.last;
         if new {
@@ -120,8 +121,8 @@ impl Sender {
         self.retained.push_back(chunk);
     }
 
-    /// The receiver has all chunks up to `ack` and may be sent up to `credit`. What is older than
-    /// what was known, or was never sent, changes nothing.
+    /// Takes an acknowledgement of all chunks up to `ack`, and credit up to chunk `credit`. Values
+    /// older than the known ones change nothing, and neither does an `ack` above the last number.
     pub fn acknowledge(&mut self, now: Time, ack: u64, credit: u64) {
         self.credit = self.credit.max(credit);
         if ack > self.last {
@@ -134,26 +135,26 @@ impl Sender {
         }
     }
 
-    /// When the first unacknowledged chunk is to be sent again for want of an answer.
+    /// Time at which the first unacknowledged chunk is to be sent again.
     pub fn repeat_due(&self) -> Option<Time> {
         let patience: Duration = REQUEST_RETRY * (1 << self.repeats.min(REPEAT_DOUBLINGS_MAX));
         (!self.retained.is_empty()).then(|| self.progress + patience)
     }
 
-    /// The first unacknowledged chunk, to be sent again.
+    /// The first unacknowledged chunk, to be sent again now.
     pub fn repeat(&mut self, now: Time) -> Option<&Frame> {
         self.progress = now;
         self.repeats = self.repeats.saturating_add(1);
         self.retained.front()
     }
 
-    /// Everything unacknowledged was sent again, on a new route: patience begins anew.
+    /// Notes that all unacknowledged chunks were sent again on a new route: the pauses start anew.
     pub fn resent(&mut self, now: Time) {
         self.progress = now;
         self.repeats = 0;
     }
 
-    /// What has to be kept of it.
+    /// The part of the sender that an image records.
     pub(crate) fn state(&self) -> SenderState {
         SenderState {
             last: self.last,
@@ -162,7 +163,7 @@ impl Sender {
         }
     }
 
-    /// A sender that goes on with that. What it retains is sent again on a new route.
+    /// A sender with a recorded state. The caller sends its retained chunks again on a new route.
     pub(crate) fn of(now: Time, state: &SenderState, window_bytes: u64) -> Self {
         let mut sender = Sender::new(window_bytes);
         for chunk in state.retained.iter().filter_map(|it| Frame::of_body(it)) {
@@ -173,7 +174,7 @@ impl Sender {
         sender
     }
 
-    /// The receiver has ended: nothing is retained for it any more.
+    /// Releases the retained chunks, because the receiver has ended.
     pub fn forget(&mut self) {
         self.retained = VecDeque::new();
         self.retained_bytes = 0;
@@ -185,19 +186,19 @@ impl Sender {
 pub struct Receiver {
     /// The last chunk that went into the inbox.
     taken: u64,
-    /// The last chunk that the sender was told to be taken.
+    /// The last chunk that was acknowledged to the sender.
     told: u64,
-    /// The last chunk that the sender was told it may send.
+    /// The last chunk that the sender has credit for.
     credit: u64,
-    /// Cost of the chunks that were taken and not told. Bytes.
+    /// Cost of the chunks that were taken and not acknowledged. Bytes.
     untold_bytes: u64,
-    /// Chunks that overtook others.
+    /// Chunks beyond a gap, by number.
     ahead: BTreeMap<u64, Frame>,
     ahead_bytes: u64,
     window_bytes: u64,
-    /// When the sender is to be told where this end stands.
+    /// Time at which the sender gets an acknowledgement at the latest.
     due: Option<Time>,
-    /// The sender was killed: what still comes counts as taken and goes nowhere.
+    /// The sender was killed: later chunks count as taken and are dropped.
     closed: bool,
 }
 
@@ -217,13 +218,14 @@ impl Receiver {
         }
     }
 
-    /// The last chunk that was taken; all before it were too.
+    /// Number of the last chunk that was taken. All earlier chunks were taken as well.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// A chunk has come. It, and those that waited for it, go to `take` in order; a double is
-    /// dropped and acknowledged again; one beyond a gap waits, unless credit or window forbid it.
+    /// Takes a chunk that has arrived. The chunk, and the chunks behind it that waited for it, go
+    /// to `take` in order. A duplicate is dropped and acknowledged again. A chunk beyond a gap
+    /// waits, if credit and window allow.
     pub fn offer(&mut self, now: Time, chunk: Frame, mut take: impl FnMut(Frame)) {
         let seq = chunk.header.seq;
         if self.closed {
@@ -250,8 +252,8 @@ impl Receiver {
         self.due.get_or_insert(now + ACK_IDLE);
     }
 
-    /// What to write into the next header for the sender: acknowledgement and credit. If the inbox
-    /// is not open, these stay as they were told before.
+    /// Acknowledgement and credit for the next header to the sender. If the inbox is not `open`,
+    /// both values stay as they were last sent.
     pub fn tell(&mut self, open: bool) -> (u64, u64) {
         if open {
             self.told = self.taken;
@@ -262,24 +264,26 @@ impl Receiver {
         (self.told, self.credit)
     }
 
-    /// Whether the sender does not know all that was taken.
+    /// Whether some taken chunks are not acknowledged to the sender.
     pub fn withholds(&self) -> bool {
         self.told < self.taken
     }
 
-    /// Whether half a window is open, so that the sender should be told at once.
+    /// Whether half a window of chunks or bytes is not acknowledged, so that an acknowledgement is
+    /// to be sent at once.
     pub fn is_urgent(&self) -> bool {
         self.withholds()
             && (self.untold_bytes >= self.window_bytes / 2
                 || self.taken - self.told >= WINDOW_CHUNKS / 2)
     }
 
-    /// When the sender is to be told at the latest.
+    /// Time at which an acknowledgement is to be sent at the latest.
     pub fn due(&self) -> Option<Time> {
         self.due
     }
 
-    /// What has to be kept of it: what waits beyond a gap was not acknowledged, and comes again.
+    /// The part of the receiver that an image records. Chunks beyond a gap are not acknowledged,
+    /// and the sender sends them again.
     pub(crate) fn state(&self) -> ReceiverState {
         ReceiverState {
             taken: self.taken,
@@ -289,7 +293,7 @@ impl Receiver {
         }
     }
 
-    /// A receiver that goes on with that.
+    /// A receiver with a recorded state.
     pub(crate) fn of(state: &ReceiverState, window_bytes: u64) -> Self {
         let ReceiverState {
             taken,
@@ -306,7 +310,8 @@ impl Receiver {
         }
     }
 
-    /// The sender was killed: what waits beyond a gap will never be whole.
+    /// Drops the chunks beyond a gap, because the sender was killed and the gap will never be
+    /// filled.
     pub fn close(&mut self) {
         self.closed = true;
         self.ahead = BTreeMap::new();
@@ -314,17 +319,17 @@ impl Receiver {
     }
 }
 
-/// What has to be kept of a [`Sender`].
+/// The part of a [`Sender`] that an image records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct SenderState {
     last: u64,
     credit: u64,
-    /// Whole frames.
+    /// The unacknowledged chunks, each a header and a body.
     retained: Vec<Body>,
 }
 
-/// What has to be kept of a [`Receiver`].
+/// The part of a [`Receiver`] that an image records.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct ReceiverState {
@@ -334,7 +339,7 @@ pub(crate) struct ReceiverState {
     closed: bool,
 }
 
-/// Whether a frame is a chunk that its sender left to the daemon.
+/// Whether a frame is a chunk that an ended task left to its daemon.
 pub(crate) fn is_left(header: &Header) -> bool {
     header.flags & Header::KEEP != 0
 }
@@ -354,7 +359,7 @@ mod tests {
         Frame::new(header, Bytes::from(vec![0; len]))
     }
 
-    /// The numbers of what the receiver takes when these come.
+    /// The numbers of the chunks that the receiver takes when `chunks` arrive.
     fn taken(receiver: &mut Receiver, chunks: &[Frame]) -> Vec<u64> {
         let mut taken = Vec::new();
         for chunk in chunks {
@@ -407,7 +412,7 @@ mod tests {
     fn what_waits_behind_a_gap_is_within_credit_and_window() {
         let mut receiver = Receiver::new(2 * (1000 + CHUNK_OVERHEAD));
         for first in [1, 5] {
-            // Doubles cost nothing; there is room for two chunks, so the third is dropped.
+            // Duplicates cost nothing. There is room for two chunks, so the third chunk is dropped.
             let ahead = [1, 1, 2, 3].map(|gap| chunk(first + gap, 1000));
             assert_eq!(taken(&mut receiver, &ahead), []);
             let all = taken(&mut receiver, &[chunk(first, 8), chunk(first + 3, 8)]);

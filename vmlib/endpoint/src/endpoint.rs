@@ -1,25 +1,25 @@
-//! All channels of one tid, and its inbox: one end of exactly-once delivery.
+//! All channels of one task id, and its inbox: one end of exactly-once delivery.
 //!
-//! A task's library has one endpoint; so has each daemon, for its orders to other daemons. An
-//! endpoint sends frames into the outbox that each call is given and learns from
-//! [`Endpoint::handle`] what comes back. Whatever is between it and its peers may lose, double and
-//! reorder Data and Ack frames; the endpoint makes up for it (see [`crate::channel`]).
+//! The library of each task has one endpoint. Each daemon has one for its orders to other daemons.
+//! The caller passes incoming frames to [`Endpoint::handle`] and sends the frames that each call
+//! leaves in `out`. Data and Ack frames may be lost, doubled and reordered between two endpoints;
+//! the endpoints make up for it (see [`crate::channel`]).
 //!
-//! **Sending** is a state that is polled: a wait for credit can be left at any time, to look at an
-//! interrupt, to receive what comes in, and be taken up again.
+//! **Sending** is a state that is polled. A caller that waits for credit can interrupt the wait at
+//! any time, receive messages, and poll again.
 //!
-//! **Acknowledging** rides on every chunk of the other direction. A frame of its own goes out when
-//! half a window is open, and after a short idle time, in [`Endpoint::tick`]. While the inbox is
-//! full, nothing more is acknowledged or granted; a send that has to wait then fails rather than
-//! let two tasks wait for each other for ever.
+//! **Acknowledgements** are part of every chunk in the other direction. A frame with only an
+//! acknowledgement is sent when half a window is unacknowledged, and after a short idle time in
+//! [`Endpoint::tick`]. While the inbox is full, no acknowledgement and no credit is sent. A send
+//! that needs credit then fails, because two tasks could wait for each other for ever.
 //!
-//! **New routes.** When a peer moved or the link to its host was made again, both ends announce
-//! where they stand and send again from the first chunk not acknowledged. Should even that be
-//! lost, a chunk that was not acknowledged for long is repeated in [`Endpoint::tick`].
+//! **New routes.** When a peer has moved, or the link to its host is new, both ends acknowledge and
+//! send again from the first unacknowledged chunk. If these frames are lost too, [`Endpoint::tick`]
+//! repeats an old unacknowledged chunk.
 //!
-//! **Ends.** A task that left in order has left its chunks to its daemon: the notify of its end
-//! waits for its last number. Of a task that was killed nothing more is taken, and a message that
-//! is not whole is never seen.
+//! **Ends.** A task that leaves in order leaves its chunks to its daemon. The notification of its
+//! end waits for its last chunk. A task that is killed leaves none: no later chunk of it is taken,
+//! and an incomplete message is never received.
 
 use crate::{
     inbox::{Envelope, Filter, Inbox, InboxState, Received},
@@ -37,53 +37,54 @@ use vm_wire::{
     task::{Ended, HostEvent, KeptBy, Located},
 };
 
-/// What an endpoint needs to know of its task.
+/// Configuration of an endpoint: its task and its limits.
 #[derive(Debug, Clone)]
 pub struct EndpointConfig {
-    /// Whose endpoint it is.
+    /// Task id of the endpoint.
     pub me: Tid,
-    /// Unacknowledged bytes towards one receiver.
+    /// Bound on the unacknowledged bytes towards one receiver.
     pub window_bytes: u64,
-    /// Bytes of unread messages at which senders are held back.
+    /// Bound on the unread bytes of the inbox. At this bound senders are held back.
     pub inbox_bytes: u64,
-    /// Epoch of the task's application when the task enrolled: carried in headers, and no more.
+    /// Epoch of the task's application when the task enrolled. Only headers use it.
     pub epoch: u32,
     /// Generation of the task's application.
     pub generation: u32,
 }
 
-/// What a task is told besides messages.
+/// An event that a task gets beside messages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Notice {
-    /// A task that it watches has ended.
+    /// A watched task has ended.
     Ended {
-        /// Who.
+        /// Id of the ended task.
         tid: Tid,
-        /// How.
+        /// Exit code or signal of the ended task.
         status: ExitStatus,
     },
-    /// A host was added or is gone.
+    /// A host was added, or is lost or has left.
     Host(HostEvent),
 }
 
-/// All channels of one tid, and its inbox.
+/// All channels of one task id, and its inbox.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     config: EndpointConfig,
     pairs: BTreeMap<Tid, Pair>,
     inbox: Inbox,
     notices: VecDeque<Notice>,
-    /// Number of the last thing that the daemon told.
+    /// Number of the last frame of the daemon that was taken (`Op::is_told`).
     told: u64,
     due: Due,
-    /// Peers that were not told what was taken from them, because the inbox is full.
+    /// Peers without an acknowledgement for taken chunks, because the inbox is full.
     withheld: BTreeSet<Tid>,
-    /// Peers that have ended, eldest first: their pairs are kept to recognise doubles.
+    /// Peers that have ended, oldest first. Their pairs are kept to recognise duplicates.
     ended: VecDeque<Tid>,
 }
 
-/// All that has to be kept of an [`Endpoint`] so that another one goes on in its place, on whatever
-/// host: what it retains, and what was received and not read. MessagePack, with the names of fields.
+/// The part of an [`Endpoint`] that an image records: retained chunks, unread messages, and
+/// numbers. An endpoint with this state can replace it on any host. The encoding is MessagePack
+/// with names of fields.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EndpointState {
@@ -91,12 +92,12 @@ pub struct EndpointState {
     inbox: InboxState,
     notices: Vec<Notice>,
     told: u64,
-    /// Peers that have ended, eldest first.
+    /// Peers that have ended, oldest first.
     ended: Vec<Tid>,
 }
 
 impl Endpoint {
-    /// What has to be kept of it, while none of its messages is half sent.
+    /// The state of the endpoint. No message may be half sent.
     pub fn state(&self) -> EndpointState {
         EndpointState {
             pairs: self.pairs.values().map(Pair::state).collect(),
@@ -107,7 +108,7 @@ impl Endpoint {
         }
     }
 
-    /// An endpoint that goes on with that. As after any freeze, its channels begin anew with
+    /// An endpoint with a recorded state. As after every freeze, the caller then calls
     /// [`Endpoint::renew`].
     pub fn of(now: Time, state: EndpointState, config: EndpointConfig) -> Self {
         let inbox = Inbox::of(state.inbox, config.inbox_bytes);
@@ -147,23 +148,23 @@ impl Endpoint {
         }
     }
 
-    /// Whose endpoint this is.
+    /// Task id of the endpoint.
     pub fn me(&self) -> Tid {
         self.config.me
     }
 
-    /// A message to be sent by [`Endpoint::poll_send`]. Messages to one peer are sent one after
-    /// the other: the first chunk of one gives up another that is not complete.
+    /// A message for [`Endpoint::poll_send`]. Messages to one peer are sent one after the other:
+    /// the first chunk of a message abandons an earlier message that is not complete.
     pub fn start_send(&self, to: Tid, context: u32, tag: i32, body: Bytes) -> Sending {
         Sending::new(to, context, tag, body)
     }
 
-    /// Sends as much of the message as the peer's credit and window allow. A message to a task
-    /// that is known to have ended is dropped and done; one to the task itself goes straight into
-    /// the inbox.
+    /// Sends as much of the message as credit and window of the peer allow. A message to a task
+    /// that has ended is dropped and counts as sent. A message to the task itself goes directly
+    /// into the inbox.
     ///
     /// # Errors
-    /// [`EndpointError`], all but `Backlog`.
+    /// [`EndpointError`], except `Backlog`.
     pub fn poll_send(
         &mut self,
         now: Time,
@@ -184,8 +185,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends a message as soon as credit allows, behind those queued before: for daemons, which
-    /// never wait. Context and tag are 0.
+    /// Sends a message as soon as credit allows, after the messages queued before it. This is for
+    /// daemons, which never wait. Context and tag are 0.
     ///
     /// # Errors
     /// [`EndpointError::TooLong`], [`EndpointError::Backlog`].
@@ -199,10 +200,10 @@ impl Endpoint {
         self.queue_within(limits::QUEUE_BYTES as u64, now, to, body, out)
     }
 
-    /// As [`Endpoint::queue`], if not more than so many bytes would wait then.
+    /// Like [`Endpoint::queue`], with a bound of `limit_bytes` on the waiting bytes.
     ///
     /// # Errors
-    /// As for [`Endpoint::queue`].
+    /// Those of [`Endpoint::queue`].
     pub fn queue_within(
         &mut self,
         limit_bytes: u64,
@@ -227,7 +228,7 @@ impl Endpoint {
         }
     }
 
-    /// Takes a Data, Ack or Resend frame that came for this tid. Others, and those of another
+    /// Takes a Data, Ack or Resend frame for this task id. Other frames, and frames of another
     /// generation, are ignored.
     pub fn handle(&mut self, now: Time, frame: Frame, out: &mut VecDeque<Frame>) {
         let Header {
@@ -240,7 +241,7 @@ impl Endpoint {
         if frame.header.to != self.config.me || from == self.config.me {
             return;
         }
-        // A daemon on the way, which makes Resend, knows nothing of generations.
+        // A Resend frame comes from a daemon between the ends, which does not know the generation.
         if op != Op::Resend && frame.header.generation != self.config.generation {
             return;
         }
@@ -268,8 +269,9 @@ impl Endpoint {
         self.follow_up(now, from, out);
     }
 
-    /// A peer moved or ended, or the link to a host is new. `generation` is that of the frame: an end
-    /// answers what was sent to the peer, and one of another life says nothing of this one.
+    /// Takes the news that a peer moved or ended, or that the link to a host is new. `generation`
+    /// is that of the frame. A daemon reports an end in reply to a frame to the peer, so an end in
+    /// another generation is ignored.
     pub fn located(
         &mut self,
         now: Time,
@@ -310,13 +312,14 @@ impl Endpoint {
         self.config.generation
     }
 
-    /// The application was brought back, in that generation: frames of another one are not for it.
+    /// Sets the generation after a restart of the application. Frames of other generations are
+    /// dropped from then on.
     pub fn set_generation(&mut self, generation: u32) {
         self.config.generation = generation;
     }
 
-    /// This task was frozen and goes on: what was under way may be lost, in both directions. Every
-    /// channel begins anew.
+    /// Starts every channel anew after a freeze of this task, because frames in both directions may
+    /// be lost.
     pub fn renew(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         let stamp = self.stamp();
         for pair in self.pairs.values_mut().filter(|pair| !pair.ended) {
@@ -325,9 +328,9 @@ impl Endpoint {
         }
     }
 
-    /// A task ended: it is over ([`Endpoint::over`]), and a [`Notice`] if it was watched, once its last
-    /// chunk was taken, or at once if its last number is not known; then whatever else comes from it is
-    /// dropped.
+    /// Takes the end of a task. Once its last chunk was taken, the task is over
+    /// ([`Endpoint::over`]), and a watched task gives a [`Notice`]. If the number of its last chunk
+    /// is unknown, both happen at once. Later chunks of the task are dropped.
     pub fn ended(&mut self, now: Time, ended: Ended, out: &mut VecDeque<Frame>) {
         let peer = ended.tid;
         let pair = pair(&mut self.pairs, &self.config, peer);
@@ -341,13 +344,14 @@ impl Endpoint {
         self.follow_up(now, peer, out);
     }
 
-    /// How a peer ended of which nothing will come any more: all that it sent is in the inbox, or was
-    /// received.
+    /// The exit status of a peer whose last chunk was taken: all its messages are in the inbox or
+    /// were received.
     pub fn over(&self, peer: Tid) -> Option<ExitStatus> {
         self.pairs.get(&peer).and_then(|pair| pair.over)
     }
 
-    /// What a host kept of tasks that ended is elsewhere, or lost: then nothing of it is waited for.
+    /// Takes the news that the messages which a host keeps for ended tasks have another keeper, or
+    /// are lost. Lost messages are not waited for.
     pub fn kept_by(&mut self, now: Time, kept: &KeptBy, out: &mut VecDeque<Frame>) {
         let mut lost = Vec::new();
         for (peer, pair) in &mut self.pairs {
@@ -370,8 +374,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether what the daemon tells ([`Op::is_told`]) is new; it may tell it again when this task
-    /// was frozen. The daemon learns that it was taken.
+    /// Whether a frame of the daemon ([`Op::is_told`]) is new. The daemon sends such a frame again
+    /// after a freeze of this task. An acknowledgement goes to the daemon.
     pub fn is_news(&mut self, header: &Header, out: &mut VecDeque<Frame>) -> bool {
         let new = header.seq > self.told;
         self.told = self.told.max(header.seq);
@@ -382,13 +386,13 @@ impl Endpoint {
         new
     }
 
-    /// A host was added or is gone: becomes a [`Notice`].
+    /// Adds a [`Notice`] about a host that was added or is gone.
     pub fn host_event(&mut self, event: HostEvent) {
         self.notices.push_back(Notice::Host(event));
     }
 
-    /// The first message that the filter selects. That makes room, so senders that were held back
-    /// may be told to go on; what is overdue is sent, too.
+    /// The first message that the filter selects. Receiving makes room, so senders that were held
+    /// back may get their acknowledgement. Overdue frames are sent as well.
     pub fn take(
         &mut self,
         now: Time,
@@ -410,18 +414,19 @@ impl Endpoint {
         Some(message)
     }
 
-    /// The message that [`Endpoint::take`] would give.
+    /// The envelope of the message that [`Endpoint::take`] would return.
     pub fn peek(&self, filter: &Filter) -> Option<Envelope> {
         self.inbox.peek(filter)
     }
 
-    /// The next notice. All messages of a task that ended were in the inbox before its notice.
+    /// The next notice. All messages of an ended task are in the inbox before its notice.
     pub fn take_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// [`EndpointError::InboxFull`] if unread messages hold senders back. A receive that finds no
-    /// message that it selects should fail with it rather than wait for one that cannot come.
+    /// [`EndpointError::InboxFull`] if unread messages hold senders back. A receive that selects
+    /// none of the messages must fail with this error, because a message that it selects cannot
+    /// arrive.
     pub fn inbox_full(&self) -> Option<EndpointError> {
         if self.inbox.is_open() {
             return None;
@@ -434,46 +439,46 @@ impl Endpoint {
         })
     }
 
-    /// Bytes of whole messages that were not received yet.
+    /// Cost of the whole messages that were not received yet. Bytes.
     pub fn unread_bytes(&self) -> u64 {
         self.inbox.unread_bytes()
     }
 
-    /// Bytes that this endpoint retains for its peers.
+    /// Cost of the chunks that this endpoint retains for its peers. Bytes.
     pub fn retained_bytes(&self) -> u64 {
         let pairs = self.pairs.values();
         pairs.map(|pair| pair.sender.retained_bytes()).sum()
     }
 
-    /// How many chunks it has sent that are not acknowledged.
+    /// Number of unacknowledged chunks to all peers.
     pub fn unacknowledged(&self) -> u64 {
         self.due.unacknowledged
     }
 
-    /// How many chunks it has taken of whom.
+    /// Number of the chunks that were taken from each peer.
     pub fn taken(&self) -> impl Iterator<Item = (Tid, u64)> {
         let taken = |(peer, pair): (&Tid, &Pair)| (*peer, pair.receiver.taken());
         self.pairs.iter().map(taken)
     }
 
-    /// How many chunks it has sent to that peer, and how many of them it retains.
+    /// Number of the chunks that were sent to a peer, and of the chunks that are retained for it.
     pub fn sent(&self, peer: Tid) -> (u64, u64) {
         self.pairs.get(&peer).map_or((0, 0), |pair| {
             (pair.sender.last(), pair.sender.retained_count())
         })
     }
 
-    /// Whether everything that was sent or queued has been acknowledged.
+    /// Whether every sent or queued message has been acknowledged.
     pub fn is_drained(&self) -> bool {
         self.pairs.values().all(Pair::is_drained)
     }
 
-    /// When [`Endpoint::tick`] is due.
+    /// Time at which [`Endpoint::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
         self.due.timers.first().map(|(due, _)| *due)
     }
 
-    /// Sends the acknowledgements and the repetitions that are due.
+    /// Sends the acknowledgements and repetitions that are due at `now`.
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         let stamp = self.stamp();
         while let Some((_, peer)) = self
@@ -492,8 +497,8 @@ impl Endpoint {
         }
     }
 
-    /// At an exit in order: all retained chunks, for the daemon to keep, and the last number sent
-    /// to each peer.
+    /// Returns all retained chunks, for the daemon to keep, and the number of the last chunk to
+    /// each peer. Called when the task leaves in order.
     pub fn leave(&mut self) -> (Vec<Frame>, Vec<(Tid, u64)>) {
         let stamp = self.stamp();
         let mut frames = Vec::new();
@@ -536,7 +541,7 @@ impl Endpoint {
         Ok(SendProgress::Done)
     }
 
-    /// After something came from a peer: the backlog may move, half a window may be open.
+    /// Sends queued messages and an urgent acknowledgement, after a frame of a peer was taken.
     fn follow_up(&mut self, now: Time, peer: Tid, out: &mut VecDeque<Frame>) {
         let stamp = self.stamp();
         let Some(pair) = self.pairs.get_mut(&peer) else {
@@ -551,7 +556,8 @@ impl Endpoint {
         self.due.note(pair);
     }
 
-    /// Turns a notify that waits for the peer's last chunk into a notice if it was taken.
+    /// Completes the end of a peer if its last chunk was taken, or if the number of that chunk is
+    /// unknown.
     fn settle_if_last(&mut self, peer: Tid) {
         let Some(pair) = self.pairs.get_mut(&peer) else {
             return;
@@ -573,8 +579,9 @@ impl Endpoint {
         }
     }
 
-    /// Releases what is retained for a peer that has ended. What it sent is remembered, within
-    /// limits: a double of it must not be taken for new.
+    /// Releases the chunks retained for an ended peer. The number of its last chunk is remembered
+    /// for at most [`limits::ENDED_MAX`] peers, because a duplicate must not be taken for a new
+    /// chunk.
     fn end(&mut self, peer: Tid) {
         let pair = pair(&mut self.pairs, &self.config, peer);
         if !pair.ended {
@@ -606,7 +613,7 @@ fn check_length(body: &Bytes) -> Result<(), EndpointError> {
     Ok(())
 }
 
-/// The pair of that peer, made if there is none.
+/// The pair of a peer, made if it does not exist.
 fn pair<'a>(
     pairs: &'a mut BTreeMap<Tid, Pair>,
     config: &EndpointConfig,
@@ -618,19 +625,19 @@ fn pair<'a>(
     }
 }
 
-/// What is known of all pairs without a look at each.
+/// Times and counts of all pairs, so that a call need not visit each pair.
 #[derive(Debug, Clone, Default)]
 struct Due {
     /// At most one entry for each pair, not later than its `Pair::due`.
     timers: BTreeSet<(Time, Tid)>,
-    /// Their chunks that are not acknowledged.
+    /// Number of unacknowledged chunks of all pairs.
     unacknowledged: u64,
 }
 
 impl Due {
-    /// Something has changed in a pair. Sees to it that its timer is not later than what is due. One
-    /// that is too early is left: it finds nothing to do and is set anew, which is cheaper than to
-    /// move it with every frame.
+    /// Updates the count and the timer of a changed pair. Afterwards the timer is not later than
+    /// the time that is due. A timer that is too early stays: its tick finds nothing due and sets
+    /// the timer anew. That is cheaper than a change of the timer with every frame.
     fn note(&mut self, pair: &mut Pair) {
         let count = pair.sender.retained_count();
         self.unacknowledged =

@@ -1,52 +1,51 @@
-//! What a task's library has taken and its program has not yet received.
+//! Messages that a task's library has taken and its program has not received yet.
 //!
-//! Chunks come in here one pair after the other in order; a message becomes visible when it is
-//! whole, never before. A message of one chunk is the frame's body as it is; a longer one is
-//! copied together once.
+//! The chunks of each pair arrive in order. A message becomes visible when it is whole, never
+//! before. The body of a message of one chunk is the body of its frame; a longer message is copied
+//! together once.
 //!
-//! A receive selects by context, source and tag. Messages that it does not select stay, in order:
-//! among those that a receive selects, it gets the one that became whole first, so a receive from
-//! anybody keeps the order of each pair.
+//! A receive selects by context, source and tag. Messages that it does not select stay in the
+//! inbox. Of the messages that it selects, it gets the one that became whole first, so a receive
+//! from any source keeps the order of each pair.
 //!
-//! The inbox is *open* while whole unread messages are below its limit. When it is not, its
-//! endpoint acknowledges nothing, so every sender stops within its window. Messages that are still
-//! being put together do not count: they could never become whole, nor room, if they closed the
-//! inbox. So it holds at most its limit, and for each sender one message and one window.
+//! The inbox is *open* while the cost of whole unread messages is below its limit. The endpoint of
+//! a closed inbox acknowledges nothing, so every sender stops within its window. Incomplete
+//! messages do not count: if they closed the inbox, they could never become whole. So an inbox
+//! holds at most its limit, and one message and one window of each sender.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use vm_wire::{Body, Frame, Header, Tid, limits::CHUNK_OVERHEAD};
 
-/// A long message begins with a buffer of this size at most, so that a claimed length alone takes
-/// no memory. Bytes.
+/// Bound on the first buffer of a long message, so that a forged length takes no memory. Bytes.
 const FIRST_BUFFER_MAX: usize = 4 * 1024 * 1024;
 
-/// Which messages a receive selects.
+/// The messages that a receive selects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Filter {
-    /// The conversation: 0 is the user's own.
+    /// Context of the message; 0 is the context of the program.
     pub context: u32,
-    /// From whom; `None`: from anybody.
+    /// Sender of the message; `None`: any sender.
     pub from: Option<Tid>,
-    /// With which tag; `None`: with any.
+    /// Tag of the message; `None`: any tag.
     pub tag: Option<i32>,
 }
 
-/// A whole message, received.
+/// A whole message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// Who sent it.
+    /// Task id of the sender.
     pub from: Tid,
-    /// The conversation.
+    /// Context of the message; 0 is the context of the program.
     pub context: u32,
     /// The tag that the sender gave it.
     pub tag: i32,
-    /// The payload.
+    /// Payload of the message.
     pub body: Bytes,
 }
 
-/// A message, to be kept.
+/// A whole message, as an image records it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceivedState {
     from: Tid,
@@ -66,7 +65,7 @@ impl From<ReceivedState> for Received {
     }
 }
 
-/// What has to be kept of an [`Inbox`].
+/// The part of an [`Inbox`] that an image records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct InboxState {
@@ -74,7 +73,7 @@ pub(crate) struct InboxState {
     parts: Vec<PartState>,
 }
 
-/// A message of which some chunks have come, to be kept.
+/// An incomplete message, as an image records it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct PartState {
     from: Tid,
@@ -85,7 +84,7 @@ struct PartState {
 }
 
 impl Received {
-    /// As it is kept.
+    /// The message as an image records it.
     pub fn state(&self) -> ReceivedState {
         ReceivedState {
             from: self.from,
@@ -100,42 +99,42 @@ impl Received {
     }
 }
 
-/// All of a waiting message but its payload.
+/// A whole unread message without its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// Who sent it.
+    /// Task id of the sender.
     pub from: Tid,
-    /// The conversation.
+    /// Context of the message; 0 is the context of the program.
     pub context: u32,
     /// The tag that the sender gave it.
     pub tag: i32,
-    /// Length of the payload in bytes.
+    /// Length of the payload. Bytes.
     pub len: usize,
 }
 
-/// Unread messages of one task.
+/// The unread messages of one task.
 #[derive(Debug, Clone)]
 pub struct Inbox {
     limit_bytes: u64,
-    /// Cost of the whole messages.
+    /// Cost of the whole messages. Bytes.
     unread_bytes: u64,
     conversations: BTreeMap<u32, Conversation>,
-    /// At most one message of each sender is being put together.
+    /// Incomplete messages, at most one of each sender.
     parts: BTreeMap<Tid, Part>,
-    /// Counts messages as they become whole.
+    /// Number of messages that became whole.
     arrivals: u64,
 }
 
 /// The whole messages of one context.
 #[derive(Debug, Clone, Default)]
 struct Conversation {
-    /// By arrival.
+    /// Messages by arrival number.
     messages: BTreeMap<u64, Received>,
-    /// The arrivals of each source and tag: a receive looks here, not through all messages.
+    /// Arrival numbers by source and tag, so that a receive need not visit all messages.
     arrivals: BTreeMap<(Tid, i32), VecDeque<u64>>,
 }
 
-/// A message of which some chunks have come.
+/// A message whose first chunks have arrived.
 #[derive(Debug, Clone)]
 struct Part {
     context: u32,
@@ -145,7 +144,7 @@ struct Part {
 }
 
 impl Inbox {
-    /// An empty inbox that is open below `limit_bytes` of unread messages.
+    /// An empty inbox. It is open below `limit_bytes` of unread messages.
     pub fn new(limit_bytes: u64) -> Self {
         Inbox {
             limit_bytes,
@@ -156,7 +155,7 @@ impl Inbox {
         }
     }
 
-    /// What has to be kept of it: whole messages by arrival, and those of which some chunks have come.
+    /// The state of the inbox: whole messages by arrival, and incomplete messages.
     pub(crate) fn state(&self) -> InboxState {
         let conversations = self.conversations.values();
         let mut messages: Vec<_> = conversations.flat_map(|it| &it.messages).collect();
@@ -175,7 +174,7 @@ impl Inbox {
         }
     }
 
-    /// An inbox that goes on with that.
+    /// An inbox with a recorded state.
     pub(crate) fn of(state: InboxState, limit_bytes: u64) -> Self {
         let mut inbox = Inbox::new(limit_bytes);
         for message in state.messages {
@@ -201,17 +200,17 @@ impl Inbox {
         inbox
     }
 
-    /// Whether senders may go on.
+    /// Whether the unread bytes are below the limit, so that senders get acknowledgements.
     pub fn is_open(&self) -> bool {
         self.unread_bytes < self.limit_bytes
     }
 
-    /// Payload and overhead of all whole messages.
+    /// Cost of all whole messages: payload and overhead. Bytes.
     pub fn unread_bytes(&self) -> u64 {
         self.unread_bytes
     }
 
-    /// Who has most bytes among the whole messages, and how many.
+    /// The sender with the most unread bytes, and the number of these bytes.
     pub fn fullest(&self) -> Option<(Tid, u64)> {
         let mut by_sender: BTreeMap<Tid, u64> = BTreeMap::new();
         for conversation in self.conversations.values() {
@@ -222,8 +221,9 @@ impl Inbox {
         by_sender.into_iter().max_by_key(|(_, bytes)| *bytes)
     }
 
-    /// The next chunk of its pair. One at offset 0 begins a message; if the one before it is not
-    /// whole, its sender gave it up. A chunk that does not continue its message ends it unseen.
+    /// Takes the next chunk of a pair. A chunk at offset 0 begins a message, and drops an
+    /// incomplete message of the same sender. A chunk that does not continue its message drops the
+    /// message.
     pub fn accept(&mut self, chunk: Frame) {
         let Header {
             from,
@@ -289,17 +289,17 @@ impl Inbox {
         conversation.messages.insert(self.arrivals, message);
     }
 
-    /// The rest of a message that is not whole will not come.
+    /// Drops an incomplete message whose rest will not arrive.
     pub fn discard_part(&mut self, from: Tid) {
         self.parts.remove(&from);
     }
 
-    /// The first message that the filter selects.
+    /// Removes and returns the first message that the filter selects.
     pub fn take(&mut self, filter: &Filter) -> Option<Received> {
         let conversation = self.conversations.get_mut(&filter.context)?;
         let arrival = conversation.find(filter)?;
         let message = conversation.remove(arrival);
-        // Other contexts than the user's come and go with what is done in them.
+        // Contexts other than that of the program are short-lived.
         if filter.context != 0 && conversation.messages.is_empty() {
             self.conversations.remove(&filter.context);
         }
@@ -307,7 +307,7 @@ impl Inbox {
         Some(message)
     }
 
-    /// The message that [`Inbox::take`] would give.
+    /// The envelope of the message that [`Inbox::take`] would return.
     pub fn peek(&self, filter: &Filter) -> Option<Envelope> {
         let conversation = self.conversations.get(&filter.context)?;
         let message = &conversation.messages[&conversation.find(filter)?];
@@ -321,7 +321,7 @@ impl Inbox {
 }
 
 impl Conversation {
-    /// The arrival of the first message that the filter selects.
+    /// Arrival number of the first message that the filter selects.
     fn find(&self, filter: &Filter) -> Option<u64> {
         let first = |arrivals: &VecDeque<u64>| arrivals.front().copied();
         match (filter.from, filter.tag) {
@@ -340,7 +340,7 @@ impl Conversation {
         }
     }
 
-    /// Removes a message that is the first of its source and tag.
+    /// Removes a message, which must be the first of its source and tag.
     fn remove(&mut self, arrival: u64) -> Received {
         let message = self
             .messages

@@ -1,14 +1,14 @@
-//! What tasks that ended on a host have left behind: chunks that were not acknowledged, and the
-//! last number that each sent to whom.
+//! The keeper of a host: unacknowledged chunks of ended tasks, and the number of the last chunk
+//! that each ended task sent to each peer.
 //!
 //! A task that leaves in order gives its retained chunks to its daemon, in frames with the flag
-//! [`Header::KEEP`]. The keeper goes on as the task would have: it sends again on new routes and
-//! after a long silence, until the receiver has acknowledged or ended. The last numbers answer the
-//! daemons of those who watch the task: their notify waits for that number.
+//! [`Header::KEEP`]. The keeper does what the task would do: it sends the chunks again on new
+//! routes and after a long silence, until the receiver has acknowledged them or has ended. Daemons
+//! of watchers ask for the last numbers, because a notification waits for the last chunk.
 //!
-//! When the host itself leaves, what is kept for one receiver goes to the daemon of that
-//! receiver's host, which becomes the keeper ([`Keeper::first`], [`Keeper::take_over`]), and
-//! goes along when the receiver moves ([`Keeper::kept_for`], [`Keeper::forget`]).
+//! When the host leaves, the chunks for one receiver go to the daemon of the receiver's host, which
+//! becomes their keeper ([`Keeper::first`], [`Keeper::take_over`]). When the receiver moves, they
+//! move as well ([`Keeper::kept_for`], [`Keeper::forget`]).
 
 use crate::{
     channel::{Sender, is_left},
@@ -22,7 +22,7 @@ use vm_wire::{
     task::Located,
 };
 
-/// There is no room for more chunks of ended tasks. The task that leaves has to wait.
+/// The keeper has no room for more chunks. The leaving task has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {KEEPER_BYTES} bytes of ended tasks are not acknowledged yet")]
 pub struct KeeperFull;
@@ -30,40 +30,40 @@ pub struct KeeperFull;
 /// The keeper of all tasks that ended on one host.
 #[derive(Debug, Default)]
 pub struct Keeper {
-    /// What is not acknowledged, by receiver and ended task.
+    /// Unacknowledged chunks, by receiver and ended task.
     kept: BTreeMap<(Tid, Tid), Kept>,
-    /// Cost of all chunks kept.
+    /// Cost of all kept chunks. Bytes.
     bytes: u64,
-    /// Last numbers of ended tasks.
+    /// Last numbers of ended tasks, by task.
     left: BTreeMap<Tid, Left>,
-    /// Those tasks, eldest first, and how many numbers there are of all of them.
+    /// Ended tasks in `left`, oldest first; `numbers` counts the numbers of all of them.
     eldest: VecDeque<Tid>,
     numbers: usize,
-    /// Not later than anything is due.
+    /// Time of the next repetition, or an earlier time.
     timer: Option<Time>,
 }
 
 /// Chunks of one ended task for one receiver.
 #[derive(Debug)]
 struct Kept {
-    /// Where the receiver is believed to be.
+    /// Last known host of the receiver.
     host: HostId,
     incarnation: u32,
-    /// In which life of its application the task has left them.
+    /// Generation of the application when the ended task left the chunks.
     generation: u32,
     chunks: Sender,
 }
 
-/// The last number that a task sent to each peer.
+/// The number of the last chunk that a task sent to each peer.
 #[derive(Debug, Default)]
 struct Left {
     last: BTreeMap<Tid, u64>,
-    /// Whether whoever is not in it was sent nothing.
+    /// A peer that is not in `last` was sent no chunk.
     complete: bool,
 }
 
 impl Kept {
-    /// Sees to it that the timer is not later than the next repetition.
+    /// Sets the timer to the next repetition, if the timer is later.
     fn arm(&self, timer: &mut Option<Time>) {
         *timer = timer.iter().copied().chain(self.chunks.repeat_due()).min();
     }
@@ -84,16 +84,16 @@ impl Kept {
 }
 
 impl Keeper {
-    /// A keeper of nothing.
+    /// A keeper without chunks and numbers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps a chunk that has the flag [`Header::KEEP`] and sends it on to its receiver; one that
-    /// it had before is only sent on. Other frames are ignored.
+    /// Keeps a chunk with the flag [`Header::KEEP`] and sends it to its receiver. A chunk that is
+    /// already kept is only sent. Other frames are ignored.
     ///
     /// # Errors
-    /// [`KeeperFull`]: it is not kept, and not sent.
+    /// [`KeeperFull`]: the chunk is neither kept nor sent.
     pub fn keep(
         &mut self,
         now: Time,
@@ -124,12 +124,13 @@ impl Keeper {
         Ok(())
     }
 
-    /// Remembers the last numbers of a task that left in order.
+    /// Records the last numbers of a task that left in order.
     pub fn left(&mut self, tid: Tid, last: Vec<(Tid, u64)>) {
         self.remember(tid, last, true);
     }
 
-    /// A task lives again, in another life of its application: what it sent in this one is not known.
+    /// Forgets the last numbers of a task that runs again after a restart: its new generation
+    /// counts anew.
     pub fn lives_again(&mut self, tid: Tid) {
         if let Some(left) = self.left.remove(&tid) {
             self.numbers -= left.last.len();
@@ -137,16 +138,16 @@ impl Keeper {
         }
     }
 
-    /// Number of the last chunk of `ended` to `watcher`, 0 for none; `None` if not known.
+    /// Number of the last chunk from `ended` to `watcher`, 0 if there was none; `None` if the
+    /// number is unknown.
     pub fn last(&self, ended: Tid, watcher: Tid) -> Option<u64> {
         let left = self.left.get(&ended)?;
         let none = left.complete.then_some(0);
         left.last.get(&watcher).copied().or(none)
     }
 
-    /// Takes a frame addressed to an ended task: what it acknowledges is kept no longer; on Resend
-    /// all that is kept for its sender is sent again. Acknowledgements of another generation are
-    /// ignored.
+    /// Takes a frame to an ended task. An acknowledgement releases chunks; a Resend frame sends all
+    /// chunks for its sender again. Acknowledgements of another generation are ignored.
     pub fn handle(&mut self, now: Time, frame: &Frame, out: &mut VecDeque<Frame>) {
         let key = (frame.header.from, frame.header.to);
         let Some(kept) = self.kept.get_mut(&key) else {
@@ -172,8 +173,8 @@ impl Keeper {
         }
     }
 
-    /// A receiver moved or ended, or the link to a host is new. That it has ended is ignored if that
-    /// was in another `generation`, which is that of the frame.
+    /// Takes the news that a receiver moved or ended, or that the link to a host is new.
+    /// `generation` is that of the frame; an end in another generation is ignored.
     pub fn located(
         &mut self,
         now: Time,
@@ -205,7 +206,7 @@ impl Keeper {
         }
     }
 
-    /// The log says that a receiver has ended.
+    /// Drops the chunks for a receiver that has ended according to the log.
     pub fn ended(&mut self, to: Tid) {
         self.drop_kept(to, |_| true);
     }
@@ -217,47 +218,47 @@ impl Keeper {
         }
     }
 
-    /// The first pair, to be given away as this host leaves: the order and the chunks, with
+    /// The first pair to hand over when this host leaves: the order and the chunks, with
     /// [`Header::KEEP`], for the daemon of the receiver's host.
     pub fn first(&self) -> Option<(KeepOrder, Vec<Frame>)> {
         let first = self.kept.iter().next();
         first.map(|(key, kept)| handed(*key, kept))
     }
 
-    /// What is kept for a receiver, as it would be handed over.
+    /// The chunks for a receiver, in the form in which they are handed over.
     pub fn kept_for(&self, to: Tid) -> impl Iterator<Item = (KeepOrder, Vec<Frame>)> {
         let of_it = self.kept.range(pairs_of(to));
         of_it.map(|(key, kept)| handed(*key, kept))
     }
 
-    /// Another daemon has become the keeper of a pair.
+    /// Drops the chunks of a pair, because another daemon has become their keeper.
     pub fn forget(&mut self, to: Tid, ended: Tid) {
         if let Some(kept) = self.kept.remove(&(to, ended)) {
             self.bytes -= kept.chunks.retained_bytes();
         }
     }
 
-    /// This daemon becomes the keeper of a pair; its chunks come to [`Keeper::keep`].
+    /// Makes this daemon the keeper of a pair. Its chunks come to [`Keeper::keep`].
     pub fn take_over(&mut self, order: &KeepOrder) {
         self.remember(order.from, vec![(order.to, order.last)], false);
     }
 
-    /// Whether nothing waits for an acknowledgement.
+    /// Whether no chunk waits for an acknowledgement.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }
 
-    /// Payload and overhead of all chunks that are kept.
+    /// Cost of all kept chunks: payload and overhead. Bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// When [`Keeper::tick`] is due.
+    /// Time at which [`Keeper::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
         self.timer
     }
 
-    /// Repeats what was not acknowledged for too long.
+    /// Repeats chunks that were not acknowledged for too long.
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         if self.timer.is_none_or(|timer| now < timer) {
             return;
@@ -307,7 +308,7 @@ fn handed((to, from): (Tid, Tid), kept: &Kept) -> (KeepOrder, Vec<Frame>) {
     (order, kept.chunks.retained().map(marked).collect())
 }
 
-/// The keys of all that is kept for one receiver.
+/// The keys of all chunks for one receiver.
 fn pairs_of(to: Tid) -> std::ops::RangeInclusive<(Tid, Tid)> {
     (to, Tid(0))..=(to, Tid(u64::MAX))
 }
@@ -462,7 +463,7 @@ mod tests {
         let (order, frames) = leaving.first().expect("one pair");
         leaving.forget(order.to, order.from);
         assert!(leaving.is_empty() && leaving.bytes() == 0);
-        // The first one is handed over once more: not all had been on its way.
+        // The first chunk is handed over twice, as after an interrupted hand-over.
         for times in [1, 2] {
             other.take_over(&order);
             for frame in &frames[..times] {
@@ -471,7 +472,7 @@ mod tests {
         }
         assert_eq!(other.bytes(), 2 * (CHUNK_MAX as u64 + CHUNK_OVERHEAD));
         assert_eq!(other.last(from, to), Some(5));
-        // Of others it knows nothing, not even that they were sent nothing.
+        // The new keeper has no numbers for other receivers, not even 0.
         assert_eq!(other.last(from, tid(3, 1)), None);
     }
 

@@ -1,4 +1,5 @@
-//! Both channels between a task and one peer: what goes out of one half acknowledges the other.
+//! Both channels between a task and one peer. Each frame in one direction acknowledges the other
+//! direction.
 
 use crate::{
     channel::{Receiver, ReceiverState, Sender, SenderState},
@@ -10,44 +11,44 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use vm_wire::{Frame, Header, HostId, Op, Tid, agreed::ExitStatus, limits::CHUNK_MAX, task::Ended};
 
-/// What every frame of an endpoint says of it at this moment.
+/// The fields of an endpoint that every frame carries at the time of sending.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stamp {
     pub me: Tid,
     pub epoch: u32,
     pub generation: u32,
-    /// Whether the inbox takes more, so that acknowledgements may go out.
+    /// The inbox is open, so acknowledgements may be sent.
     pub open: bool,
 }
 
-/// All that an endpoint knows of one peer.
+/// The state of an endpoint for one peer.
 #[derive(Debug, Clone)]
 pub(crate) struct Pair {
     pub peer: Tid,
-    /// Where the peer is believed to be: where it was born, until told otherwise.
+    /// Last known host of the peer; at first the host on which it was spawned.
     pub host: HostId,
-    /// The peer's incarnation there.
+    /// Last known incarnation of the peer.
     pub incarnation: u32,
     pub sender: Sender,
     pub receiver: Receiver,
-    /// The peer has ended: nothing is sent to it any more.
+    /// The peer has ended: no frame is sent to it any more.
     pub ended: bool,
-    /// A notify that waits for the peer's last chunk.
+    /// The end of the peer, while its last chunk has not been taken.
     pub awaits_last: Option<Ended>,
-    /// How the peer ended, once all that it sent was taken: nothing will come from it.
+    /// Exit status of the peer, once its last chunk was taken.
     pub over: Option<ExitStatus>,
-    /// The time under which the endpoint has this pair in its timers.
+    /// The entry of this pair in the timers of the endpoint.
     pub timer: Option<Time>,
-    /// So many of its chunks the endpoint has among those that are not acknowledged.
+    /// Number of unacknowledged chunks that the endpoint has counted for this pair.
     pub counted: u64,
-    /// Messages that were begun.
+    /// Number of messages whose first chunk was sent.
     messages: u64,
-    /// Messages that wait for credit, and their cost.
+    /// Messages that wait for credit; `backlog_bytes` is their cost.
     backlog: VecDeque<Sending>,
     backlog_bytes: u64,
 }
 
-/// What has to be kept of a [`Pair`].
+/// The part of a [`Pair`] that an image records.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PairState {
     pub peer: Tid,
@@ -80,7 +81,7 @@ impl Pair {
         }
     }
 
-    /// What has to be kept of it. A task has no backlog, and no message of it is half sent.
+    /// The state of the pair. A task has no backlog, and none of its messages may be half sent.
     pub fn state(&self) -> PairState {
         PairState {
             peer: self.peer,
@@ -94,7 +95,7 @@ impl Pair {
         }
     }
 
-    /// A pair that goes on with that.
+    /// A pair with a recorded state.
     pub fn of(now: Time, state: PairState, window_bytes: u64) -> Self {
         Pair {
             host: state.host,
@@ -108,7 +109,7 @@ impl Pair {
         }
     }
 
-    /// Gives as many chunks of the message to the channel as credit and window allow.
+    /// Sends as many chunks of the message as credit and window allow.
     pub fn advance(
         &mut self,
         now: Time,
@@ -144,8 +145,8 @@ impl Pair {
         Ok(SendProgress::Done)
     }
 
-    /// Adds a message to the backlog and sends what may go. False if the backlog would exceed
-    /// `limit_bytes`.
+    /// Adds a message to the backlog and sends as much of the backlog as possible. Returns false if
+    /// the backlog would exceed `limit_bytes`.
     pub fn queue(
         &mut self,
         now: Time,
@@ -166,12 +167,12 @@ impl Pair {
         true
     }
 
-    /// Whether nothing waits to be sent or acknowledged.
+    /// Whether no message waits for credit and no chunk for an acknowledgement.
     pub fn is_drained(&self) -> bool {
         self.backlog.is_empty() && self.sender.retained_bytes() == 0
     }
 
-    /// Sends of the backlog what may go.
+    /// Sends as much of the backlog as credit and window allow.
     pub fn pump(&mut self, now: Time, stamp: Stamp, out: &mut VecDeque<Frame>) {
         while let Some(mut sending) = self.backlog.pop_front() {
             match self.advance(now, stamp, &mut sending, out) {
@@ -184,13 +185,13 @@ impl Pair {
         }
     }
 
-    /// Tells the peer where this end stands.
+    /// Sends acknowledgement and credit to the peer in a frame of their own.
     pub fn announce(&mut self, stamp: Stamp, out: &mut VecDeque<Frame>) {
         let ack = Frame::new(Header::new(Op::Ack), Bytes::new());
         out.push_back(self.stamped(stamp, ack));
     }
 
-    /// Sends everything again that is not acknowledged.
+    /// Sends all unacknowledged chunks again.
     pub fn resend(&mut self, now: Time, stamp: Stamp, out: &mut VecDeque<Frame>) {
         let retained: Vec<Frame> = self.sender.retained().cloned().collect();
         self.sender.resent(now);
@@ -199,8 +200,8 @@ impl Pair {
         }
     }
 
-    /// On a new route both ends say where they stand and send again from the first chunk that is
-    /// not acknowledged.
+    /// Acknowledges and sends again from the first unacknowledged chunk, on a new route. The peer
+    /// does the same.
     pub fn renew(&mut self, now: Time, stamp: Stamp, out: &mut VecDeque<Frame>) {
         if self.receiver.taken() > 0 {
             self.announce(stamp, out);
@@ -208,7 +209,7 @@ impl Pair {
         self.resend(now, stamp, out);
     }
 
-    /// The peer has ended: what is retained for it is released.
+    /// Releases the chunks and messages for the peer, because the peer has ended.
     pub fn end(&mut self) {
         self.ended = true;
         self.sender.forget();
@@ -216,13 +217,13 @@ impl Pair {
         self.backlog_bytes = 0;
     }
 
-    /// When something is to be sent unasked.
+    /// Time at which [`Pair::tick`] has a repetition or acknowledgement to send.
     pub fn due(&self) -> Option<Time> {
         let repeat = self.sender.repeat_due();
         self.receiver.due().into_iter().chain(repeat).min()
     }
 
-    /// Sends what is due.
+    /// Sends the repetition and the acknowledgement that are due at `now`.
     pub fn tick(&mut self, now: Time, stamp: Stamp, out: &mut VecDeque<Frame>) {
         if self.sender.repeat_due().is_some_and(|due| due <= now)
             && let Some(chunk) = self.sender.repeat(now).cloned()
@@ -234,7 +235,7 @@ impl Pair {
         }
     }
 
-    /// The frame with every field that depends on this moment.
+    /// The frame with all header fields that are set at the time of sending.
     pub fn stamped(&mut self, stamp: Stamp, mut frame: Frame) -> Frame {
         let (ack, credit) = self.receiver.tell(stamp.open);
         let header = &mut frame.header;

@@ -1,4 +1,4 @@
-//! One message that is being sent, its progress, and its errors.
+//! One message that is being sent, its progress and its errors.
 
 use bytes::Bytes;
 use vm_wire::{
@@ -13,9 +13,9 @@ pub struct Sending {
     pub(crate) context: u32,
     pub(crate) tag: i32,
     pub(crate) body: Bytes,
-    /// Bytes of the body that the channel has.
+    /// Bytes of the body that were given to the channel.
     pub(crate) offset: usize,
-    /// The pair's number of this message, once its first chunk was sent.
+    /// Number of the message in its pair, once its first chunk was sent.
     pub(crate) number: Option<u64>,
     pub(crate) done: bool,
 }
@@ -33,7 +33,7 @@ impl Sending {
         }
     }
 
-    /// The receiver of the message.
+    /// Task id of the receiver.
     pub fn to(&self) -> Tid {
         self.to
     }
@@ -46,13 +46,13 @@ impl Sending {
 /// The state of a message that is being sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendProgress {
-    /// The channel has the whole message; the caller may forget it.
+    /// The whole message was given to the channel; the caller may drop it.
     Done,
     /// The channel has no credit for the rest: poll again when frames have arrived.
     NeedsCredit,
 }
 
-/// Why a message cannot be sent.
+/// Reasons why a message cannot be sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
     /// The message is longer than [`limits::MESSAGE_MAX`].
@@ -61,11 +61,11 @@ pub enum EndpointError {
         limits::MESSAGE_MAX
     )]
     TooLong {
-        /// Its length. Bytes.
+        /// Length of the message. Bytes.
         len: u64,
     },
-    /// The sender waits for credit, and its own inbox is full: the peer may be waiting in the same
-    /// way. The message can be polled again after messages were received.
+    /// The sender needs credit, and its own inbox is full: the peer may wait in the same way. The
+    /// message can be polled again after messages were received.
     #[error(
         "the inbox is full ({unread} bytes unread, {bytes} of them from {from}): receive before sending more"
     )]
@@ -81,13 +81,13 @@ pub enum EndpointError {
     /// see only the other message.
     #[error("the message to {to} was given up for another one")]
     Superseded {
-        /// The receiver.
+        /// Receiver of the message.
         to: Tid,
     },
-    /// The backlog for that peer is full.
+    /// The backlog for the receiver is full.
     #[error("more than {} bytes wait to be sent to {to}", limits::QUEUE_BYTES)]
     Backlog {
-        /// The receiver.
+        /// Receiver of the message.
         to: Tid,
     },
 }

@@ -1,8 +1,8 @@
-//! Time in the state machines: always given by the shell.
+//! Time in the state machines. The shell passes the time to each call.
 
 use std::{fmt, ops, time::Duration};
 
-/// A moment: microseconds since an origin of the shell's choice (in a daemon: CLOCK_BOOTTIME).
+/// A moment: microseconds since an origin that the shell chooses (in a daemon: CLOCK_BOOTTIME).
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub u64);
 
@@ -13,7 +13,7 @@ impl Time {
     }
 }
 
-/// A sum beyond the range is the last moment: never.
+/// A sum beyond the range is the last moment, which means never.
 impl ops::Add<Duration> for Time {
     type Output = Time;
     fn add(self, duration: Duration) -> Time {

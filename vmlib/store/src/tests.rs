@@ -1,4 +1,5 @@
-//! Tests of the store as a whole: on a disk whose power is cut, and on this host's.
+//! Tests of the store as a whole: on a simulated disk whose power is cut, and on the disk of this
+//! host.
 
 mod compressed;
 mod copies;
@@ -19,9 +20,9 @@ use vm_wire::{Body, HostId, MachineId, Tid, peer::KeepOrder};
 
 pub const MACHINE: MachineId = MachineId::from_bits(0xa1b2c3);
 pub const APP: Tid = Tid::new(MACHINE, HostId(3), 1);
-/// A task of it.
+/// A task of the application.
 pub const THIRD: Tid = Tid::new(MACHINE, HostId(2), 9);
-/// The tasks of [`save`]: the second one was born in another machine.
+/// The tasks of [`save`]. The second task is of another machine.
 pub const TASKS: [Tid; 3] = [
     APP,
     Tid::new(MachineId::from_bits(0xbeef), HostId(1), 7),
@@ -32,7 +33,7 @@ pub fn id(epoch: u32) -> CheckpointId {
     CheckpointId::new(1, epoch)
 }
 
-/// What a part of a checkpoint holds: of every one something else.
+/// The content of a part of a checkpoint, different for each part.
 pub fn content(id: CheckpointId, name: &str) -> Vec<u8> {
     let text = format!("{name} of {id}, ");
     text.repeat(40).into_bytes()
@@ -48,7 +49,7 @@ pub fn write<D: Disk>(
     part.finish()
 }
 
-/// Writes all parts of a checkpoint, and says what its manifest is.
+/// Writes all parts of a checkpoint. Returns its manifest.
 pub fn parts<D: Disk>(
     writer: &CheckpointWriter<D>,
     id: CheckpointId,

@@ -1,7 +1,7 @@
-//! The bytes of a manifest, so that a change of the format is seen in review.
+//! The bytes of a manifest, so that a review shows a change of the format.
 //!
-//! `golden/manifest.txt` holds the file in hexadecimal: magic and version, the body, the hash, a
-//! line each. After a change that is meant, raise the version and write it anew with
+//! `golden/manifest.txt` holds the file in hexadecimal: magic and version, the body, the hash, one
+//! line each. After an intended change, raise the version and write the file anew with
 //! `UPDATE_GOLDENFILES=1 cargo test -p vm-store --test golden`.
 
 use std::{fmt::Write, fs, path::PathBuf};
@@ -90,7 +90,7 @@ fn bytes(manifest: &Manifest) -> Vec<u8> {
     manifest.to_bytes().expect("a manifest that can be true")
 }
 
-/// A file with this body, whose hash holds.
+/// A file with this body and a right hash.
 fn sealed(prefix: &[u8], body: &[u8]) -> Vec<u8> {
     let said = [prefix, body].concat();
     [&said[..], blake3::hash(&said).as_bytes()].concat()
@@ -143,7 +143,7 @@ fn a_body_that_is_not_exactly_one_manifest_is_refused() {
     let bytes = bytes(&sample());
     let (prefix, body) = bytes[..bytes.len() - HASH].split_at(PREFIX);
     let longer = [body, &[0xc0]].concat();
-    // An array in an array, and so on.
+    // Arrays nested in arrays.
     let deep = [&[0x9a], &[0x91; 1_000_000][..]].concat();
     for wrong in [&longer[..], &body[..body.len() - 1], &[], &[0x9a], &deep] {
         let found = Manifest::from_bytes(&sealed(prefix, wrong));
@@ -161,7 +161,7 @@ fn a_manifest_has_a_greatest_length() {
     assert!(matches!(found, Err(ManifestError::TooLong { .. })));
 }
 
-/// What is said of a manifest, and what makes it so.
+/// A part of the error text, and the change of the manifest that causes the error.
 type Wrong = (&'static str, fn(&mut Manifest));
 
 #[test]
@@ -247,7 +247,7 @@ fn set_base(part: &mut Part, generation: u32, epoch: u32) {
     });
 }
 
-/// A machine as it may come from a file.
+/// A machine number as a file may hold it.
 fn read_machine(number: u32) -> MachineId {
     vm_wire::decode(&vm_wire::encode(&number)).expect("a number")
 }

@@ -1,5 +1,5 @@
-//! Images whose files are compressed: what comes out is what went in, in full and as increments, what is
-//! stored is less, and whatever is damaged is found and named.
+//! Images whose files are compressed. An image that is read equals the image that was written, in
+//! full and as an increment; the files are smaller; all damage is found and reported.
 
 use super::{
     APP, disk::Dice, folder::store, id, image::Image, image::bytes_of, increments::save_images,
@@ -18,7 +18,7 @@ use std::{
     path::PathBuf,
 };
 
-/// The file of that content, written in such pieces as a part is.
+/// The compressed file of this content, written in pieces of the size that a part uses.
 fn compressed(content: &[u8]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut compressor = Compressor::new();
@@ -30,7 +30,7 @@ fn compressed(content: &[u8]) -> Vec<u8> {
     file
 }
 
-/// What such a file holds, which is to have so many bytes.
+/// Expands a compressed file to `bytes` bytes of content.
 fn expanded(file: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     let packed = Some(file.len() as u64);
@@ -38,7 +38,7 @@ fn expanded(file: &[u8], bytes: usize) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// What is said of a file that is wrong.
+/// The reason in the flaw of a damaged file.
 fn said(error: io::Error) -> &'static str {
     match error.downcast() {
         Ok(Flaw::Compressed { what }) => what,
@@ -64,7 +64,7 @@ proptest! {
     fn what_was_compressed_comes_back(content in content(), places in prop::collection::vec(any::<u64>(), 0..40)) {
         let file = compressed(&content);
         prop_assert!(expanded(&file, content.len()).expect("it is whole") == content);
-        // From anywhere, in any order.
+        // Bytes are read from any offset, in any order.
         let mut base = BaseFile::new(Cursor::new(file), true, content.len() as u64);
         for place in places {
             let at = place % (content.len() as u64 + 1);
@@ -123,10 +123,10 @@ fn a_bit_that_flips_or_an_end_that_lacks_is_found_before_the_last_frame_comes() 
 
 #[test]
 fn a_frame_that_would_expand_to_more_than_it_may_is_refused() {
-    // A block of LZ4 that says: one byte, then the same again, some hundred thousand times.
+    // A block of LZ4 that repeats one byte some hundred thousand times.
     let bomb = lz4_flex::block::compress(&vec![7; 64 * FRAME]);
     let mut file = b"VMPRESS\n\x01\0\0\0".to_vec();
-    // As long as a frame may be; the rest of it is cut.
+    // The frame has the greatest length that a frame may have; the rest of the block is cut off.
     let frame = &bomb[..bomb.len().min(FRAME)];
     file.extend((frame.len() as u32).to_le_bytes());
     file.extend(frame);
@@ -135,7 +135,7 @@ fn a_frame_that_would_expand_to_more_than_it_may_is_refused() {
         let why = said(expanded(&file, bytes).expect_err("it is too long"));
         assert!(why.contains("cannot be expanded"), "{why}");
     }
-    // A frame that says to be longer than any.
+    // The length of this frame is longer than that of any frame.
     let mut long = b"VMPRESS\n\x01\0\0\0\xff\xff\xff\xff".to_vec();
     long.extend(hash::of(&long));
     let why = said(expanded(&long, 1 << 40).expect_err("no frame is so long"));
@@ -144,7 +144,7 @@ fn a_frame_that_would_expand_to_more_than_it_may_is_refused() {
 
 #[test]
 fn a_frame_that_was_read_is_kept_while_others_are() {
-    /// Counts what is read.
+    /// Counts the bytes that are read.
     struct Counted<'a>(Cursor<&'a [u8]>, &'a mut u64);
     impl Read for Counted<'_> {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -174,7 +174,7 @@ fn a_frame_that_was_read_is_kept_while_others_are() {
     assert!(read <= file.len() as u64, "{read}");
 }
 
-/// Memory of which about half can be saved: each block is as random as its first half.
+/// Memory of which about half can be compressed: each block is as random as its first half.
 fn memory(blocks: usize, seed: u64) -> Vec<u8> {
     let half = bytes_of(blocks * BLOCK / 2, seed);
     let halves = half.chunks(BLOCK / 2);
@@ -206,7 +206,8 @@ fn path(store: &Store, epoch: u32) -> PathBuf {
     store.folder(APP, id(epoch)).join(name::image(APP, APP))
 }
 
-/// Checkpoints 1 to 4, of which the first one is full; compressed or not. Memory changes a little.
+/// Checkpoints 1 to 4, each compressed or not. The first checkpoint is full. Memory changes a
+/// little between checkpoints.
 fn four(compress: [bool; 4]) -> (tempfile::TempDir, Store, Vec<(Part, Vec<u8>)>) {
     let (folder, store) = store();
     let mut memory = memory(3 * FRAME / BLOCK, 1);
@@ -244,7 +245,7 @@ fn compressed_and_plain_ones_are_read_alike_in_full_and_as_increments() {
             let looked = store.look(APP, id(epoch), Depth::Lengths);
             assert!(looked.is_ok(), "{looked:?}");
         }
-        // The index of the full one, of which increments are written, is not compressed.
+        // The index of the full image is not compressed.
         let index = path(&store, 1).with_extension("index");
         assert!(fs::read(index).expect("an index").starts_with(b"VMINDEX\n"));
     }
@@ -255,7 +256,7 @@ fn how_much_has_changed_decides_on_increments_and_not_how_well_it_is_compressed(
     let (_folder, store) = store();
     let store = store.compressed(true);
     save(&store, 1, &image(&memory(40, 1)));
-    // All has changed; the file has about half of that.
+    // All blocks have changed. The file has about half of their length.
     let part = save(&store, 2, &image(&memory(40, 2)));
     assert!(part.base.is_some() && part.file_bytes() * 3 < part.bytes * 2);
     assert_eq!(save(&store, 3, &image(&memory(40, 3))).base, None);
@@ -265,7 +266,7 @@ fn how_much_has_changed_decides_on_increments_and_not_how_well_it_is_compressed(
 fn damage_of_a_compressed_file_is_named_and_the_checkpoint_before_is_offered() {
     let (_folder, store, saved) = four([true; 4]);
     let mut dice = Dice(2);
-    // The full one is the base of all others: it is damaged last.
+    // The full checkpoint is the base of all others, so it is damaged last.
     for epoch in [4, 3, 2] {
         let path = path(&store, epoch);
         let whole = fs::read(&path).expect("a file");
@@ -306,7 +307,8 @@ fn a_damaged_step_of_a_compressed_increment_is_reported_as_damage_of_the_compres
         memory[at..at + BLOCK / 2].copy_from_slice(&bytes_of(BLOCK / 2, at as u64 + 2));
     }
     let part = save(&store, 2, &image(&memory));
-    // Several frames: the first ones are used before the hash of the file is known to hold.
+    // Increments of several frames: the first frames are used before the hash of the file has been
+    // checked.
     assert!(part.base.is_some() && part.stored > 3 * FRAME as u64);
     let path = path(&store, 2);
     let whole = fs::read(&path).expect("a file");

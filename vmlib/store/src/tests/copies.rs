@@ -1,4 +1,5 @@
-//! Two hosts with a folder each: what one writes the other has, byte for byte, or not at all.
+//! Two hosts with a folder each: the second host has the parts of the first host byte for byte, or
+//! not at all.
 
 use super::{APP, MACHINE, id, image::Image, image::bytes_of};
 use crate::{
@@ -64,13 +65,13 @@ fn write(alpha: &Store, id: CheckpointId, bytes: &[u8]) -> Part {
     image.finish().expect("an image")
 }
 
-/// Has beta take a copy of it.
+/// Copies a part of alpha to beta.
 fn copy(alpha: &Store, beta: &Store, id: CheckpointId, part: &Part) -> Result<(), StoreError> {
     let mut file = alpha.open_file(APP, id, part)?;
     beta.begin(APP, id)?.take_copy(part, &mut file, None)
 }
 
-/// A whole checkpoint on both.
+/// Saves a whole checkpoint on both hosts.
 fn save(alpha: &Store, beta: &Store, id: CheckpointId, bytes: &[u8]) -> Part {
     let mut part = write(alpha, id, bytes);
     copy(alpha, beta, id, &part).expect("a copy");
@@ -116,7 +117,7 @@ fn a_copy_is_the_same_in_full_or_as_an_increment() {
         assert!(read(&beta, id, part) == image(epoch.into()));
         beta.verify(APP, id).expect("all that is beta's");
     }
-    // A host without either has nothing to look for.
+    // A host without the part and its copy has no part to look for.
     let gamma = Store::open(alpha.root().with_file_name("gamma")).expect("a store");
     let gamma = gamma.of_host("gamma");
     let commit = |epoch, part: &Part| {
@@ -139,7 +140,7 @@ fn an_increment_is_written_only_where_its_base_is_on_both_disks() {
     assert!(full(to(None), 3), "it is not to be copied");
     assert!(full(alpha.clone().in_full(true), 4), "that is wanted");
     assert!(!full(alpha.clone(), 5), "beta has it");
-    // Beta has all of it, but not as its own.
+    // Beta has the whole image, but another host wrote it.
     let writer = beta.begin(APP, id(6)).expect("a checkpoint");
     let mut image_there = writer.image(APP, "beta", None).expect("an image");
     image_there.copy(&mut image(3).as_slice()).expect("room");
@@ -195,7 +196,7 @@ fn a_store_says_what_it_has_of_each_checkpoint() {
     for epoch in 1..=3 {
         save(&alpha, &beta, id(epoch), &image(epoch.into()));
     }
-    // Increment 2 is damaged in the middle, 3 is lost, 4 is not committed.
+    // Increment 2 is damaged in the middle, increment 3 is lost, checkpoint 4 is not committed.
     let file = path(&beta, id(2));
     let mut bytes = fs::read(&file).expect("a file");
     let middle = bytes.len() / 2;
@@ -231,7 +232,7 @@ fn a_store_says_what_it_has_of_each_checkpoint() {
             .len(),
         2
     );
-    // In another machine hosts have other names: what counts is what is there.
+    // In another machine hosts have other names. The parts that are here count.
     let moved = Store::open(beta.root()).expect("a store").of_host("delta");
     assert_eq!(
         here(&moved, None, Depth::Hashes),
@@ -260,7 +261,7 @@ fn a_part_is_sent_to_its_end_only_if_it_is_whole_and_mended_by_nothing_else() {
     assert!(parts[1].base.is_some());
     for (epoch, part) in [(1, &parts[0]), (2, &parts[1])] {
         let id = id(epoch);
-        // In pieces that end in the middle of the hash behind it.
+        // The pieces end in the middle of the hash at the end of the file.
         let sent = || {
             let mut file = alpha.open_verified(APP, id, part)?;
             let mut bytes = Vec::new();
@@ -289,7 +290,7 @@ fn a_part_is_sent_to_its_end_only_if_it_is_whole_and_mended_by_nothing_else() {
             let there = fs::read(path(&alpha, id)).expect("a file");
             assert!(there == damaged);
         }
-        // Of one who was interrupted.
+        // An interrupted call has left a file.
         let new = path(&alpha, id).with_extension("image.new");
         fs::write(&new, "half").expect("room");
         mend(&whole).expect("it is that part");

@@ -1,4 +1,4 @@
-//! The power is cut at every operation, and what was not synced survives in many ways.
+//! The power is cut at every operation. What was not synced survives in many different ways.
 
 use super::{
     APP, TASKS,
@@ -11,16 +11,16 @@ use super::{
 use crate::{CheckpointId, Depth, Manifest, State, Store, StoreError, limits::BLOCK, name};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What must be there after a cut, whenever it comes.
+/// The state that must be found after a cut of the power.
 #[derive(Default, Clone)]
 struct Promise {
-    /// Whole, for sure.
+    /// Checkpoints that are whole for certain.
     committed: BTreeMap<CheckpointId, Manifest>,
-    /// Being committed or removed: whole or not there, not in between.
+    /// Checkpoints that are being committed or removed: each is whole or absent.
     open: BTreeSet<CheckpointId>,
-    /// Checkpoints are of images, so that most are increments.
+    /// Checkpoints have images with blocks, so that most are increments.
     images: bool,
-    /// So many are, which were committed.
+    /// Number of committed checkpoints that are increments.
     increments: usize,
 }
 
@@ -29,7 +29,7 @@ impl Promise {
         let epoch = id.epoch;
         self.open.insert(id);
         let manifest = match self.images {
-            // The full one is compressed, and some of its increments are.
+            // The full checkpoint is compressed, and so are some of its increments.
             true => save_images(
                 &store.clone().compressed(epoch % 3 != 2),
                 id,
@@ -63,7 +63,7 @@ impl Promise {
         Ok(())
     }
 
-    /// What is broken of it.
+    /// The first contradiction between the store and the promise.
     fn broken(&self, store: &Store<CutDisk>) -> Option<String> {
         let entries = store.list().expect("the root is there");
         for entry in &entries {
@@ -93,19 +93,19 @@ impl Promise {
     }
 }
 
-/// Each has another page than the others.
+/// The image of each epoch has another changed page.
 fn image(epoch: u32, seed: u64) -> Vec<u8> {
     let mut memory = bytes_of(5 * BLOCK, seed);
     memory[epoch as usize % 5 * BLOCK..][..4].copy_from_slice(&epoch.to_le_bytes());
     Image::new().section(&memory).bytes()
 }
 
-/// All that is done with a store: the promise grows as it goes on.
+/// All calls of a store, one after the other. The promise grows with each call.
 fn life(store: &Store<CutDisk>, promise: &mut Promise) -> Result<(), StoreError> {
     promise.save(store, id(1))?;
     promise.save(store, id(2))?;
 
-    // A part that is not finished, a checkpoint that is given up.
+    // A part that is not finished, and a checkpoint that is aborted.
     let writer = store.begin(APP, id(3))?;
     drop(writer.part(&name::image(APP, APP), "alpha", None)?);
     parts(&writer, id(3))?;
@@ -114,24 +114,24 @@ fn life(store: &Store<CutDisk>, promise: &mut Promise) -> Result<(), StoreError>
     promise.save(store, id(4))?;
     promise.prune(store, 2)?;
 
-    // One that nobody goes on with.
+    // A checkpoint that is begun and never finished.
     let writer = store.begin(APP, id(5))?;
     write(&writer, id(5), &name::image(APP, APP))?;
     promise.save(store, id(6))?;
     promise.prune(store, 1)?;
 
-    // A full one, so that increments and their base go together.
+    // A full checkpoint: increments and their base are removed together.
     promise.save(store, CheckpointId::new(2, 7))?;
     promise.prune(store, 1)
 }
 
-/// What whoever comes after a cut does: another checkpoint, and only that one.
+/// The calls after a cut of the power: one more checkpoint, then a prune that keeps only that.
 fn next(store: &Store<CutDisk>, promise: &mut Promise) -> Result<(), StoreError> {
-    // So it may be an increment.
+    // The newest generation, so that the checkpoint can be an increment.
     let newest = store.ids(APP)?.pop();
     let generation = newest.map_or(1, |newest| newest.generation);
     promise.save(store, CheckpointId::new(generation, 9))?;
-    // What was in the balance is settled by now: it is older than this one, and may go.
+    // The state of every older checkpoint is settled by now, and all of them may be removed.
     promise.prune(store, 1)
 }
 
@@ -146,8 +146,8 @@ fn good(store: &Store<CutDisk>) -> Option<CheckpointId> {
     found.good.map(|(id, _)| id)
 }
 
-/// Everything that breaks when the power is cut at any operation of a life, and then at any of
-/// what follows it.
+/// Everything that breaks when the power is cut at any operation of [`life`], and then at any
+/// operation of [`next`].
 fn breaks(lie: Lie, images: bool) -> Vec<String> {
     let mut found = Vec::new();
     for last in 0.. {
@@ -173,7 +173,7 @@ fn breaks(lie: Lie, images: bool) -> Vec<String> {
             let at = format!("cuts {last} and {last_too}, seed {seed}");
             found.extend(wrong.map(|wrong| format!("{at}: {wrong}")));
             let left = store(&third).list().expect("the root is there").len();
-            // The last one, and what it is an increment of: perhaps one that was in the balance.
+            // The last checkpoint and its base, which may be a checkpoint that was open at the cut.
             let last = promise.committed.values().next_back();
             let expected = 1 + usize::from(last.is_some_and(|it| it.base().is_some()));
             assert!(
@@ -181,7 +181,7 @@ fn breaks(lie: Lie, images: bool) -> Vec<String> {
                 "{at}: {left} are left"
             );
         }
-        // The process is killed, another one prunes what it left, and only then the power is cut.
+        // The process is killed, another process prunes the store, and only then the power is cut.
         let other = disk.after_kill();
         let kept = good(&store(&other));
         let pruned = store(&other).prune(APP, 1, Depth::Lengths);
@@ -193,7 +193,7 @@ fn breaks(lie: Lie, images: bool) -> Vec<String> {
                 found.push(format!("killed at {last}, pruned: {left:?}, not {kept:?}"));
             }
         }
-        // Another one goes on where it was killed, and then the power is cut.
+        // Another process continues after the kill, and then the power is cut.
         let other = disk.after_kill();
         let mut settled = promise.clone();
         next(&store(&other), &mut settled).expect("the disk is in order");

@@ -1,4 +1,4 @@
-//! Whatever byte of a checkpoint changes, it is found, and the one before is offered.
+//! Every changed byte of a checkpoint is found, and the previous checkpoint is offered.
 
 use super::{APP, THIRD, id, parts, save};
 use crate::{Depth, Disk, Flaw, ManifestError, Part, State, Store, StoreError, System, name};
@@ -22,7 +22,7 @@ fn names(folder: &Path) -> Vec<String> {
     System.list(folder).expect("a folder")
 }
 
-/// Why the second checkpoint is not good; the first one is offered in its place.
+/// The flaw of the second checkpoint. The first checkpoint is offered instead.
 fn why(store: &Store) -> StoreError {
     let mut found = store.last_good(APP, Depth::Hashes).expect("a store");
     assert_eq!(found.good.map(|(good, _)| good), Some(id(1)));
@@ -62,7 +62,8 @@ fn a_bit_that_flips_anywhere_is_found() {
     store.verify(APP, id(2)).expect("all as it was");
 }
 
-/// How much of a part comes before it is said to be damaged, read so many bytes at a time.
+/// Number of bytes that are read before a part is reported as damaged, with reads of `at_a_time`
+/// bytes.
 fn comes(store: &Store, part: &Part, at_a_time: usize) -> (usize, StoreError) {
     let mut reader = store.open_part(APP, id(2), part).expect("its length");
     let mut buffer = vec![0; at_a_time];
@@ -153,7 +154,7 @@ fn a_file_that_is_cut_or_longer_is_found() {
                 } => assert_eq!((found, expected), (len as u64, whole.len() as u64)),
                 other => panic!("{file} with {len} bytes: {other}"),
             }
-            // No part has to be read for that.
+            // A listing reads no part.
             let state = store
                 .list()
                 .expect("a store")
@@ -180,7 +181,7 @@ fn a_part_that_is_gone_is_named_with_its_host() {
     };
     assert_eq!((named, place.as_str()), (&path, "alpha"));
     assert!(why.to_string().contains("t2.9.image"), "{why}");
-    // Where every host has a disk of its own, the parts of others are not looked for.
+    // If each host has a disk of its own, the parts of other hosts are not looked for.
     store
         .clone()
         .of_host("beta")
@@ -237,7 +238,7 @@ fn a_part_that_lacks_or_has_another_length_is_not_committed() {
             ..
         }
     ));
-    // It is not of that host: it is on another disk.
+    // The part belongs on the disk of another host.
     manifest.tasks[2].image.place = "beta".to_owned();
     let alpha = store.clone().of_host("alpha");
     alpha

@@ -9,10 +9,10 @@ use std::{
     rc::Rc,
 };
 
-/// Where the root of a store is on it.
+/// Path of the store's root on the disk.
 pub const ROOT: &str = "/";
 
-/// What a disk says was synced, and was not.
+/// The kind of sync that the disk reports and does not carry out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lie {
     Nothing,
@@ -25,9 +25,9 @@ pub struct CutDisk(Rc<RefCell<State>>);
 
 #[derive(Debug)]
 struct State {
-    /// The first one is the root.
+    /// The first node is the root.
     nodes: Vec<Node>,
-    /// Operations that change something, so far and at most: then the power is cut.
+    /// Number of operations with a change so far. The power is cut at operation `last`.
     operations: usize,
     last: usize,
     lie: Lie,
@@ -42,7 +42,7 @@ enum Node {
     Folder {
         now: Names,
         safe: Names,
-        /// What turns the one into the other: each may have reached the disk or not.
+        /// Changes from `safe` to the current names. Each change may have reached the disk or not.
         changes: Vec<Change>,
     },
 }
@@ -93,7 +93,7 @@ impl Change {
 }
 
 impl CutDisk {
-    /// An empty disk that works for so many operations.
+    /// An empty disk that works for `last` operations.
     pub fn new(last: usize, lie: Lie) -> Self {
         Self::of(vec![empty()], last, lie)
     }
@@ -111,8 +111,8 @@ impl CutDisk {
         self.0.borrow().operations
     }
 
-    /// What is there when the power is back, until it is cut again. Seed 0: nothing that was not
-    /// synced; 1: all of it; else some of it.
+    /// The disk after the power is back, until operation `last`. Seed 0: only synced data survived;
+    /// 1: all data survived; other seeds: some data survived.
     pub fn after_cut(&self, seed: u64, last: usize) -> CutDisk {
         let mut dice = Dice(seed);
         let state = self.0.borrow();
@@ -125,7 +125,7 @@ impl CutDisk {
             Node::File { now, safe } => {
                 let mut bytes = match survives(4) {
                     0 => safe.clone(),
-                    // In part: the end is lacking, or there and empty.
+                    // In part: the end is missing, or is there and empty.
                     1 => now[..survives(now.len() + 1)].to_vec(),
                     2 => {
                         let mut bytes = now.clone();
@@ -159,7 +159,7 @@ impl CutDisk {
         CutDisk::of(nodes.collect(), last, state.lie)
     }
 
-    /// The same for another process, when the one that had it was killed: nothing is lost.
+    /// The same disk for another process, after the first process was killed: no data is lost.
     pub fn after_kill(&self) -> CutDisk {
         let state = self.0.borrow();
         CutDisk::of(state.nodes.clone(), usize::MAX, state.lie)
@@ -173,7 +173,7 @@ impl CutDisk {
         }
     }
 
-    /// For an operation that changes something.
+    /// Begins an operation that changes the disk.
     fn change(&self) -> io::Result<RefMut<'_, State>> {
         self.state()?.operations += 1;
         self.state()
@@ -210,7 +210,7 @@ impl State {
         }
     }
 
-    /// The folder of a path, and the name in it.
+    /// The folder of a path, and the name in that folder.
     fn split(&self, path: &Path) -> io::Result<(usize, String)> {
         let folder = self.find(path.parent().expect("below the root"))?;
         let name = path.file_name().and_then(|name| name.to_str());

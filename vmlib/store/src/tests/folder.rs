@@ -1,4 +1,4 @@
-//! Folders and files on this host's disk: whose they are, what is refused.
+//! Folders and files on the disk of this host: their owners, their modes, and what is refused.
 
 use super::{APP, TASKS, THIRD, content, id, parts, save, write};
 use crate::{Disk, State, Store, StoreError, System, name};
@@ -56,7 +56,7 @@ fn a_root_that_others_may_write_is_refused() {
 #[test]
 fn a_root_of_another_user_is_refused() {
     let (folder, store) = store();
-    // Only root can give a folder away; whoever is not root has one of root's.
+    // Only root can give a folder away. Another user takes a folder of root.
     let user = rustix::process::geteuid().as_raw();
     let other = match chown(store.root(), Some(user + 1), None) {
         Ok(()) => store.root(),
@@ -113,7 +113,7 @@ fn images_of_tasks_that_stand_go_through_the_cache() {
             .expect("our own")
             .find_map(|fd| {
                 let fd = fd.expect("a name");
-                // Not that of its index.
+                // The file is not the index.
                 let name = format!("{}{}", name::image(APP, APP), name::NEW);
                 let path = store.folder(APP, id(epoch)).join(name);
                 let is_ours = fs::read_link(fd.path()).is_ok_and(|file| file == path);
@@ -248,7 +248,7 @@ fn only_one_of_two_commits() {
     let (_folder, store) = store();
     let writer = store.begin(APP, id(1)).expect("a checkpoint");
     let manifest = parts(&writer, id(1)).expect("parts");
-    // Another process died in the middle of it, or is at it.
+    // Another process is committing, or died while it committed.
     let new = store.folder(APP, id(1)).join(name::MANIFEST_NEW);
     fs::write(&new, "half").expect("a file");
     let refused = writer.commit(&manifest).expect_err("another one is at it");
@@ -271,7 +271,7 @@ fn a_listing_says_what_is_there() {
     write(&writer, id(11), &name::image(APP, APP)).expect("a part");
     let other = TASKS[1];
     store.begin(other, id(1)).expect("another application");
-    // What is not of the store.
+    // Names that the layout does not define.
     fs::create_dir(store.root().join("lost+found")).expect("a folder");
     fs::create_dir(store.app_folder(APP).join("g1-e012")).expect("a folder");
     fs::write(store.app_folder(APP).join("notes"), "").expect("a file");

@@ -14,7 +14,7 @@ impl Image {
         let mut head = [0; 64];
         head[..4].copy_from_slice(b"SECT");
         head[32..40].copy_from_slice(&(payload.len() as u64).to_le_bytes());
-        // Its checksum: another one for another content.
+        // The checksum of the payload.
         head[40..48].copy_from_slice(&blake3::hash(payload).as_bytes()[..8]);
         self.0.extend(head);
         self.0.extend(payload);

@@ -1,5 +1,5 @@
-//! Images stored as what differs from an earlier one: what comes out is what went in, what is
-//! stored is little, and whatever is damaged is found and named.
+//! Images stored as increments. An image that is read equals the image that was written, little is
+//! stored, and all damage is found and reported.
 
 use super::{
     APP, MACHINE, TASKS,
@@ -20,7 +20,7 @@ use std::{
 };
 use vm_wire::{Body, HostId, Tid};
 
-/// Gives as much as it likes at a time.
+/// Gives a random number of bytes with each read.
 struct Trickle<'a>(&'a [u8], Dice);
 
 impl Read for Trickle<'_> {
@@ -79,7 +79,7 @@ fn save(store: &Store, id: CheckpointId, image: &[u8]) -> Part {
     manifest.tasks.remove(0).image
 }
 
-/// What is read of a part, however much at a time.
+/// The content of a part, read in random pieces.
 fn read(store: &Store, id: CheckpointId, part: &Part) -> Vec<u8> {
     let mut bytes = Vec::new();
     let reader = store.open_part(APP, id, part).expect("it is there");
@@ -88,7 +88,7 @@ fn read(store: &Store, id: CheckpointId, part: &Part) -> Vec<u8> {
     bytes
 }
 
-/// Memory of so many pages that look random.
+/// Memory of `count` pages that look random.
 fn pages(count: usize, seed: u64) -> Vec<u8> {
     bytes_of(count * BLOCK, seed)
 }
@@ -134,7 +134,7 @@ fn an_image_comes_back_byte_for_byte_whatever_has_changed() {
             let page = dice.below(memory.len() / BLOCK) * BLOCK;
             let new = pages(1 + dice.below(3), dice.below(1_000) as u64);
             match dice.below(6) {
-                // Pages that come, go, move, and appear twice; a page that differs in a byte.
+                // Pages are added, removed, moved, and doubled; or one byte of a page changes.
                 0 => drop(memory.splice(page..page, new)),
                 1 => drop(memory.drain(..page)),
                 2 => memory.rotate_left(page),
@@ -145,7 +145,7 @@ fn an_image_comes_back_byte_for_byte_whatever_has_changed() {
         }
         let mut after = image(&memory);
         if seed % 7 == 0 {
-            // What is no image, or ends in the middle.
+            // The stream is no image, or ends in the middle.
             after.truncate(dice.below(after.len()));
             after.drain(..dice.below(50).min(after.len()));
         }
@@ -156,7 +156,7 @@ fn an_image_comes_back_byte_for_byte_whatever_has_changed() {
         assert!(read(&store, id(2), &part) == after, "seed {seed}");
         assert!(read(&store, id(1), &full) == before, "seed {seed}");
         store.verify(APP, id(2)).expect("whole");
-        // Not even what all changes takes much more than it is long.
+        // Even an increment in which everything changed is hardly longer than its image.
         assert!(part.stored <= part.bytes * 101 / 100 + 200, "seed {seed}");
     }
 }
@@ -171,9 +171,9 @@ fn an_increment_with_one_page_of_a_hundred_changed_has_less_than_3_percent() {
     }
     let part = save(&store, id(2), &image(&memory));
     assert!(part.stored * 100 < part.bytes * 3, "{part:?}");
-    // Those of a page of a hundred alone are one.
+    // The 50 changed pages are stored.
     assert!(part.stored > 50 * BLOCK as u64);
-    // What did not change at all.
+    // Nothing changed.
     let part = save(&store, id(3), &image(&memory));
     assert_eq!(part.base.map(|base| base.epoch), Some(1));
     let file = fs::metadata(path(&store, 3, &part.name)).expect("a file");
@@ -206,7 +206,7 @@ fn a_full_one_is_stored_after_so_many_increments_and_in_each_generation() {
 fn a_full_one_is_stored_when_increments_save_less_than_half() {
     let (_folder, store) = store();
     save(&store, id(1), &image(&pages(20, 1)));
-    // All has changed: that is known when it has been written.
+    // Everything changed, which is known only after the increment was written.
     let part = save(&store, id(2), &image(&pages(20, 2)));
     assert!(part.base.is_some() && part.stored > part.bytes);
     let has_index = |epoch| path(&store, epoch, "t3.1.index").exists();
@@ -215,8 +215,8 @@ fn a_full_one_is_stored_when_increments_save_less_than_half() {
         assert_eq!(part.base, None);
         assert!(!has_index(epoch), "nobody reads it");
     }
-    // It is tried again when that experience is old, with the first that has an index; also if what it
-    // was made with is gone.
+    // After enough epochs increments are tried again, beginning with a full image with an index;
+    // also if the earlier checkpoints are gone.
     let first = INCREMENTS_MAX + 1;
     for epoch in 5..3 * first {
         let pruned = store.prune(APP, 1 + epoch as usize % 2, Depth::Lengths);
@@ -241,7 +241,7 @@ fn a_task_that_the_base_has_not_is_stored_in_full() {
         Vec::from_iter(bases)
     };
     assert_eq!(increments(2), [Some(1), None]);
-    // That saved less than half, and the next full one has both.
+    // The increments saved less than half. The next full checkpoint has both tasks.
     assert_eq!(increments(3), [None, None]);
     assert_eq!(increments(4), [Some(3), Some(3)]);
 }
@@ -269,7 +269,7 @@ fn an_index_that_is_damaged_costs_room_and_nothing_else() {
         fs::write(&index, &whole[..at]).expect("an index");
         assert!(!again(), "{at} bytes");
     }
-    // One that would take all memory, if it were believed.
+    // A length for which the index would take all memory.
     let file = fs::File::options().write(true).open(&index);
     file.and_then(|it| it.set_len(1 << 40)).expect("a hole");
     assert!(!again());
@@ -308,7 +308,7 @@ fn whatever_byte_of_an_increment_changes_is_found() {
     store.verify(APP, id(2)).expect("all as it was");
 }
 
-/// An increment whose hash holds, with these steps.
+/// An increment with these steps and a right hash.
 fn sealed(steps: &[(u64, u64)], tail: &[u8]) -> Vec<u8> {
     let mut bytes = b"VMDELTA\n\x02\0\0\0".to_vec();
     for (at, len) in steps {
@@ -399,7 +399,7 @@ fn a_base_that_is_damaged_is_named_and_an_older_checkpoint_is_offered() {
             "{text}"
         );
     }
-    // Whoever reads the increment gets all but its end.
+    // The reader of the increment gets all bytes but the last.
     let manifest = store.read(APP, last).expect("a manifest");
     let part = &manifest.tasks[0].image;
     let mut reader = store.open_part(APP, last, part).expect("its length");
@@ -440,7 +440,7 @@ fn what_an_increment_needs_stays_and_goes_with_the_last_of_them() {
         state => panic!("{state:?}"),
     });
     assert_eq!(Vec::from_iter(bases), [None, Some(id(1))]);
-    // One that is full needs nothing.
+    // A full checkpoint needs no base.
     save(&store, CheckpointId::new(2, 5), &image);
     let pruned = store.prune(APP, 1, Depth::Hashes).expect("a store");
     assert_eq!(pruned.removed, [id(4), id(1)]);
@@ -462,7 +462,7 @@ fn an_increment_whose_base_is_gone_is_not_committed() {
     manifest.epoch = 2;
     manifest.tasks[0].image = part.finish().expect("a part");
     assert!(manifest.base().is_some());
-    // As a prune does that has just begun.
+    // As a prune that has just begun does.
     let first = path(&store, 1, name::MANIFEST);
     let whole = fs::read(&first).expect("a manifest");
     fs::remove_file(&first).expect("a manifest");
@@ -507,7 +507,7 @@ fn within_its_quota_a_store_gives_up_its_oldest_checkpoints_and_never_the_last_g
     };
     save(&full, 1).expect("there is no quota");
     let used = u64::MAX - store.room(u64::MAX).expect("a store");
-    // Two and some more fit, whoever wrote before.
+    // Two checkpoints and some bytes more fit.
     let narrow = full.clone().within(used * 5 / 2);
     for epoch in 2..=5 {
         save(&narrow, epoch).expect("older ones go");
@@ -518,7 +518,7 @@ fn within_its_quota_a_store_gives_up_its_oldest_checkpoints_and_never_the_last_g
         store.verify(APP, id(epoch - 1)).expect("whole");
         store.verify(APP, id(epoch)).expect("whole");
     }
-    // What is being written is no reason to remove what it may take the place of.
+    // An unfinished checkpoint is no reason to remove the checkpoint before it.
     let narrow = full.clone().within(used * 3 / 2);
     let refused = save(&narrow, 6).expect_err("there is room for one");
     assert!(matches!(refused, StoreError::Quota { .. }), "{refused}");
@@ -551,7 +551,7 @@ fn what_others_are_increments_of_goes_for_want_of_room_only_with_them() {
     let narrow = store.clone().within(used * 5 / 2);
     let full = narrow.clone().in_full(true);
     save_images(&full, id(4), &[(tid, &image(4))]).expect("room");
-    // The increments needed it, and went first.
+    // The increments needed the base, and were removed first.
     assert_eq!(store.ids(APP).expect("a folder").last(), Some(&id(4)));
     save_images(&full, id(5), &[(tid, &image(5))]).expect("room");
     for left in store.ids(APP).expect("a folder") {
@@ -570,7 +570,7 @@ fn an_image_that_lies_in_memory_is_stored_as_one_that_comes_in_pieces() {
             let (_other, lying) = store();
             let (copied, lying) = (copied.compressed(compress), lying.compressed(compress));
             let tid = TASKS[0];
-            // Full with an index, an increment, in full without an index.
+            // Full with an index, an increment, full without an index.
             for (epoch, full) in (1..).zip([false, false, true]) {
                 let mut payload = bytes_of(blocks * BLOCK + 777, 5);
                 payload[5] = epoch as u8;

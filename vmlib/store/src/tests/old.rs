@@ -1,4 +1,4 @@
-//! What goes when a store is pruned, and what stays.
+//! Which checkpoints a prune removes, and which stay.
 
 use super::{APP, THIRD, folder::store, id, save, write};
 use crate::{CheckpointId, Depth, Pruned, State, Store, name};

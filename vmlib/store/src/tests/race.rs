@@ -1,4 +1,5 @@
-//! Two processes at once: one prunes, one commits an increment of what goes.
+//! Two processes at the same time: the first prunes, the second commits an increment of a pruned
+//! checkpoint.
 
 use super::{APP, folder::store, id, image::bytes_of, increments::save_images};
 use crate::{
@@ -6,12 +7,11 @@ use crate::{
 };
 use std::{cell::RefCell, fmt, io, path::Path, rc::Rc};
 
-/// This host's disk, on which another process does something at the moment at which this one is
-/// about to remove a manifest.
+/// The disk of this host. When this process is about to remove a manifest, the other process acts.
 #[derive(Clone)]
 struct Meanwhile(Rc<RefCell<Option<Other>>>);
 
-/// What the other process does.
+/// Action of the other process.
 type Other = Box<dyn FnOnce()>;
 
 impl fmt::Debug for Meanwhile {
@@ -86,7 +86,7 @@ fn a_base_that_is_being_pruned_stays_for_an_increment_that_is_committed_meanwhil
         "{pruned:?}"
     );
     plain.verify(APP, id(2)).expect("it has what it needs");
-    // What it needs is no checkpoint any more, and goes with it.
+    // The base is no checkpoint any more, and is removed with the increment.
     let left = plain.verify(APP, id(1));
     assert!(matches!(left, Err(StoreError::Unfinished { .. })));
     let pruned = plain.prune(APP, 1, Depth::Lengths).expect("a store");
