@@ -26,13 +26,13 @@ struct Connection {
 /// The event that completes a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum Awaited {
-    /// Another subsystem of this daemon, which knows the connection and the number.
+    /// The result of another subsystem of this daemon, which knows the connection and the number.
     Result,
     /// The host has left the machine.
     Deleted(HostId),
     /// The host takes tasks again after a drain.
     Resumed(HostId),
-    /// The log has this checkpoint policy of an application.
+    /// The log has applied this checkpoint policy of an application.
     Policy(Tid, Policy),
     /// A host of this name has joined.
     Host(String),
@@ -40,13 +40,13 @@ pub(in crate::daemon) enum Awaited {
     End,
 }
 
-/// The fate of a request that has come.
+/// The treatment of a request that has arrived.
 pub(in crate::daemon) enum Begun {
-    /// It is to be carried out.
+    /// The request has to be carried out.
     New,
-    /// It was repeated: nothing remains to be done.
+    /// The request was repeated, and needs no further action.
     Repeated,
-    /// It breaks the protocol, or a limit: the connection is closed.
+    /// The request breaks the protocol or a limit: the connection is closed.
     Refused(&'static str),
 }
 
@@ -57,7 +57,7 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    /// A request has come.
+    /// Registers a request of a console.
     pub fn begin(&mut self, cx: &mut Context, conn: ConnId, number: u64) -> Begun {
         if !self.consoles.contains_key(&conn) && self.consoles.len() >= limits::CONSOLES_MAX {
             return Begun::Refused("too many consoles are connected");
@@ -81,7 +81,7 @@ impl Connections {
         Begun::New
     }
 
-    /// A request that has no reply yet waits for this.
+    /// Stores the event that a request without a reply waits for.
     pub fn wait_for(&mut self, conn: ConnId, number: u64, awaited: Awaited) {
         let console = self.consoles.get_mut(&conn);
         if let Some(pending) = console.and_then(|console| console.pending.get_mut(&number)) {
@@ -100,7 +100,7 @@ impl Connections {
         }
     }
 
-    /// Replies to all requests that wait for this.
+    /// Replies to all requests whose events `done` selects.
     pub fn reply_all(
         &mut self,
         cx: &mut Context,
@@ -127,7 +127,7 @@ impl Connections {
         policies.collect()
     }
 
-    /// Forgets a console that is gone: the master of its run.
+    /// Removes a console that is gone. Returns the master of its run.
     pub fn remove(&mut self, conn: ConnId) -> Option<Tid> {
         self.consoles.remove(&conn).and_then(|console| console.run)
     }
@@ -137,7 +137,7 @@ impl Connections {
         self.consoles.get(&conn).and_then(|console| console.run)
     }
 
-    /// A console runs this master; `false` if the console is gone.
+    /// Stores the master of a console's run. `false` if the console is gone.
     pub fn set_run(&mut self, conn: ConnId, master: Tid) -> bool {
         let console = self.consoles.get_mut(&conn);
         console.map(|console| console.run = Some(master)).is_some()
@@ -148,7 +148,7 @@ impl Connections {
         self.consoles.get(&conn).is_some_and(|console| console.full)
     }
 
-    /// The send queue of a console is full, or has room again: the master of its run.
+    /// The send queue of a console is full, or has room again. Returns the master of its run.
     pub fn set_full(&mut self, conn: ConnId, full: bool) -> Option<Tid> {
         let console = self.consoles.get_mut(&conn)?;
         console.full = full;

@@ -1,17 +1,19 @@
 //! The end of a run, after the last line.
 //!
 //! A task that left in order is out of the machine before its process has ended and its output was
-//! read to the end. So when a run's master ends, lines of tasks that ended before it may still be
-//! on their way. The daemon of the console asks every host that bore tasks of the application
-//! ([`FlushAsk`]). Each host replies when the processes of those that have left are gone. The reply
-//! comes after their lines, as the channel between two daemons keeps its order. Then the console is
-//! told ([`RunEnd`](vm_wire::console::RunEnd)).
+//! read to the end. When a run's master ends, lines of tasks that ended before it may therefore
+//! still be under way. The daemon of the console asks every host that has had tasks of the
+//! application ([`FlushAsk`]). Each host replies when the processes of the tasks that have left are
+//! gone. The reply arrives after the lines of these processes, because the channel between two
+//! daemons keeps its order. Then the daemon notifies the console
+//! ([`RunEnd`](vm_wire::console::RunEnd)).
 //!
-//! The other way round, the daemon of a master that moves asks the daemon of its console, which
-//! replies at once (`streams`). That request bears the number of the move; a run's has none.
+//! In the other direction, the source of a move of a master asks the daemon of the console, which
+//! replies at once (`streams`). That request has the number of the move; the request of a run has
+//! [`NO_MOVE`].
 //!
-//! Tasks that live on are not waited for, and nothing is waited for longer than
-//! [`limits::FLUSH_WAIT`]: a process may live on after its task left.
+//! The daemon does not wait for tasks that live on. It waits at most [`limits::FLUSH_WAIT`],
+//! because a process may live on after its task has left.
 
 use super::{
     run::{Ending, Run, RunState},
@@ -32,10 +34,11 @@ use vm_wire::{
     peer::{FlushAsk, Flushed, Order},
 };
 
-/// The number of the request of a run that ends.
+/// The number in the request of a run that ends.
 pub(in crate::daemon) const NO_MOVE: u64 = 0;
 
-/// Whether a process of the application is here whose task has left, or is leaving.
+/// Whether a process on this host belongs to a task of the application that has left, or is
+/// leaving.
 fn is_unfinished(tasks: &BTreeMap<Tid, LocalTask>, app: Tid) -> bool {
     let left = |task: &LocalTask| task.process && (task.exiting || task.ended);
     let mut tasks = tasks.values();
@@ -43,7 +46,7 @@ fn is_unfinished(tasks: &BTreeMap<Tid, LocalTask>, app: Tid) -> bool {
 }
 
 impl Runs {
-    /// The process of a task ended: if it is the master of a run, so does the run.
+    /// The process of a task has ended. If it is the master of a run, the run ends.
     pub fn end(
         &mut self,
         cx: &mut Context,
@@ -71,7 +74,7 @@ impl Runs {
         report_if_flushed(cx, run);
     }
 
-    /// No lines of tasks that left come from that host any more.
+    /// A host sends no more lines of the application's tasks that have left.
     pub fn on_last_lines(&mut self, cx: &mut Context, host: HostId, app: Tid) {
         if let Some(run) = self.runs.get_mut(&app)
             && let RunState::Ending(ending) = &mut run.state
@@ -88,7 +91,7 @@ impl Runs {
         }
     }
 
-    /// The last lines have been waited for long enough.
+    /// The time limit for the last lines is over.
     pub fn on_flush_due(&mut self, cx: &mut Context, app: Tid) {
         if let Some(run) = self.runs.get_mut(&app)
             && let RunState::Ending(ending) = &mut run.state
@@ -98,8 +101,8 @@ impl Runs {
         }
     }
 
-    /// This daemon ends: the consoles of runs are told what has become of their runs. A console
-    /// whose run is lost with a daemon that fails sees the connection close.
+    /// This daemon ends: notifies the consoles of the results of their runs. If the daemon fails, a
+    /// console whose run is lost sees its connection close instead.
     pub fn end_all(&mut self, cx: &mut Context, fails: bool) {
         for app in self.masters().collect::<Vec<_>>() {
             let ended = match self.runs.get(&app).map(|run| &run.state) {
@@ -109,7 +112,7 @@ impl Runs {
             };
             let state = cx.agreement.state();
             let elsewhere = |task: &agreed::Task| task.host != cx.me;
-            // A machine that ends kills its tasks without a word in the log.
+            // A machine that halts kills its tasks without entries in the log.
             let goes_on = !state.halted()
                 && (state.living_task(app).is_some_and(elsewhere)
                     || (state.recovering(app).is_some() && !cx.is_alone()));
@@ -152,8 +155,8 @@ pub(super) struct Flushes {
 }
 
 impl Flushes {
-    /// Another daemon has a run that ends, or a master that moves and whose console is here: the
-    /// latter waits for no process.
+    /// Another daemon asks for the last lines of a run that ends, or of a master that moves from
+    /// there to another host. The reply for a move waits for no process.
     pub fn on_ask(
         &mut self,
         cx: &mut Context,
@@ -168,8 +171,8 @@ impl Flushes {
         }
     }
 
-    /// A process of the application has ended here; whether it was the last one that `runs` or
-    /// another host waits for.
+    /// A process of the application has ended here. Returns whether it was the last one that a
+    /// local run or another host waits for.
     pub fn on_process_ended(
         &mut self,
         cx: &mut Context,
@@ -187,7 +190,7 @@ impl Flushes {
         true
     }
 
-    /// A host is lost: no lines are wanted there.
+    /// A host is lost: sends no reply there.
     pub fn on_host_lost(&mut self, host: HostId) {
         self.waiting.retain(|_, hosts| {
             hosts.remove(&host);

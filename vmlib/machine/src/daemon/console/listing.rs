@@ -1,9 +1,9 @@
 //! The tasks of the machine with their use of processor and memory, as `vm ps` shows them.
 //!
-//! The agreed state names the tasks; the daemon of each host measures its own. The rows of a host
-//! that does not reply within [`limits::USAGE_WAIT`] have no figures. A host on which processes are
-//! just being started measures when these processes are there, or [`limits::START_WAIT`] after
-//! their starts: a listing just after a spawn shows the new process.
+//! The agreed state names the tasks, and the daemon of each host measures its own tasks. The rows
+//! of a host that does not reply within [`limits::USAGE_WAIT`] have no figures. A host on which
+//! processes are being started measures when these processes run, or [`limits::START_WAIT`] after
+//! their starts. A listing just after a spawn therefore shows the new process.
 
 use crate::{
     ConnId, Output,
@@ -39,15 +39,15 @@ pub(super) struct Listed {
     pub answer: Answer,
 }
 
-/// The listings under way, by the number that the hosts reply with.
+/// The listings that are not complete, by the number of their question.
 #[derive(Debug, Default)]
 pub(super) struct Listings {
     listings: BTreeMap<u64, Listing>,
 }
 
 impl Listings {
-    /// Begins a listing of the application of a task, or of all tasks. The reply is there at once
-    /// if no host is waited for.
+    /// Begins a listing of the application of a task, or of all tasks. Returns the reply at once if
+    /// it waits for no host.
     ///
     /// # Errors
     /// There is no such task.
@@ -93,7 +93,7 @@ impl Listings {
         Ok(self.finish_if_complete(cx, question))
     }
 
-    /// A host has replied.
+    /// A host replies with the usage of its tasks.
     pub fn on_rows(
         &mut self,
         cx: &Context,
@@ -110,7 +110,7 @@ impl Listings {
         self.finish_if_complete(cx, question)
     }
 
-    /// A host will not reply: the listings that waited for it alone.
+    /// A host is lost. Returns the listings that waited for this host alone.
     pub fn on_host_lost(&mut self, cx: &Context, host: HostId) -> Vec<Listed> {
         let questions: Vec<u64> = self.listings.keys().copied().collect();
         let listed = questions
@@ -119,7 +119,7 @@ impl Listings {
         listed.collect()
     }
 
-    /// The time for the replies of the hosts is over.
+    /// The time limit for the replies of the hosts is over.
     pub fn on_due(&mut self, cx: &Context, question: u64) -> Option<Listed> {
         self.listings.get_mut(&question)?.awaited.clear();
         self.finish_if_complete(cx, question)
@@ -147,20 +147,20 @@ impl Listings {
     }
 }
 
-/// The living tasks of one application, or all.
+/// The living tasks of one application, or of all.
 fn tasks_of(cx: &Context, app: Option<Tid>) -> impl Iterator<Item = (Tid, &crate::Task)> {
     let wanted = move |(_, task): &(Tid, &crate::Task)| app.is_none_or(|app| task.app == app);
     cx.agreement.state().living_tasks().filter(wanted)
 }
 
-/// The measurements that wait for processes here that are being started, by their questions.
+/// The measurements that wait for starting processes of this host, by question.
 #[derive(Debug, Default)]
 pub(super) struct Measurements {
     starting: BTreeMap<u64, BTreeSet<Tid>>,
 }
 
 impl Measurements {
-    /// Has the shell measure the tasks here, those too whose processes are just being started.
+    /// Has the shell measure the local tasks, including those whose processes are being started.
     pub fn begin(&mut self, cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>, question: u64) {
         let (mut starting, mut due) = (BTreeSet::new(), cx.now);
         for (tid, task) in tasks {
@@ -177,7 +177,7 @@ impl Measurements {
         cx.set_timer(due, Timer::Measure(question));
     }
 
-    /// The process of a task was started, or will not be.
+    /// The process of a task was started, or will not be started.
     pub fn on_started(&mut self, cx: &mut Context, tid: Tid) {
         self.starting.retain(|question, starting| {
             starting.remove(&tid);
@@ -188,7 +188,7 @@ impl Measurements {
         });
     }
 
-    /// The time for the starts of the processes is over.
+    /// The time limit for the starts of the processes is over.
     pub fn on_due(&mut self, cx: &mut Context, question: u64) {
         if self.starting.remove(&question).is_some() {
             cx.emit(Output::MeasureUsage(question));

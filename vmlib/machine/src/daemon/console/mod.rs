@@ -1,10 +1,10 @@
-//! Consoles: their requests, the listings that they are shown, and the programs that they run, to
-//! the last line of output.
+//! Consoles: their requests, the listings that they show, and the programs that they run, until the
+//! last line of output.
 //!
 //! | file | what it decides |
 //! |---|---|
 //! | `connections` | the consoles, and which of their requests wait for which event |
-//! | `listing` | the tasks of the machine with what they use |
+//! | `listing` | the tasks of the machine with their use of processor and memory |
 //! | `runs` | programs that a console runs as if they were local |
 //! | `flush` | the end of a run, after the last line |
 //! | `streams` | output of a master on another host than its console |
@@ -54,12 +54,12 @@ pub(super) struct Consoles {
 
 /// Requests and their replies.
 impl Consoles {
-    /// A request has come.
+    /// Registers a request of a console.
     pub fn begin(&mut self, cx: &mut Context, conn: ConnId, number: u64) -> Begun {
         self.connections.begin(cx, conn, number)
     }
 
-    /// A request that has no reply yet waits for this.
+    /// Stores the event that a request without a reply waits for.
     pub fn wait_for(&mut self, conn: ConnId, number: u64, awaited: Awaited) {
         self.connections.wait_for(conn, number, awaited);
     }
@@ -69,20 +69,21 @@ impl Consoles {
         self.connections.reply(cx, conn, number, answer);
     }
 
-    /// A host has joined.
+    /// A host has joined: replies to the requests that wait for it.
     pub fn on_host_joined(&mut self, cx: &mut Context, host: HostId) {
         let name = cx.host_name(host);
         let came = |awaited: &Awaited| matches!(awaited, Awaited::Host(asked) if *asked == name);
         self.connections.reply_all(cx, &Answer::Done, came);
     }
 
-    /// A host takes tasks again.
+    /// A host takes tasks again after a drain.
     pub fn on_host_resumed(&mut self, cx: &mut Context, host: HostId) {
         let resumed = |it: &Awaited| *it == Awaited::Resumed(host);
         self.connections.reply_all(cx, &Answer::Done, resumed);
     }
 
-    /// A host leaves the machine: it will not take tasks again.
+    /// A host leaves the machine and will not take tasks again: fails the requests that wait for
+    /// that.
     pub fn on_host_leaving(&mut self, cx: &mut Context, host: HostId) {
         let text = placement::takes_no_tasks(cx.agreement.state(), host);
         let failed = Answer::Failed(Failed::new(FailKind::Refused, text));
@@ -90,21 +91,21 @@ impl Consoles {
         self.connections.reply_all(cx, &failed, resumed);
     }
 
-    /// A host is no longer in the machine, and all other subsystems know.
+    /// A host is no longer in the machine, and all other subsystems have handled that.
     pub fn on_host_gone(&mut self, cx: &mut Context, host: HostId) {
         self.on_host_leaving(cx, host);
         let deleted = |it: &Awaited| *it == Awaited::Deleted(host);
         self.connections.reply_all(cx, &Answer::Done, deleted);
     }
 
-    /// The log has a checkpoint policy of an application, or refuses it.
+    /// The log has applied a checkpoint policy of an application, or voided it.
     pub fn on_policy(&mut self, cx: &mut Context, (app, policy): (Tid, Policy), answer: &Answer) {
         let awaited = Awaited::Policy(app, policy);
         self.connections.reply_all(cx, answer, |it| *it == awaited);
     }
 
-    /// Nothing of this daemon is on its way into the log: the policies that requests wait for are
-    /// in the log, if their applications live. (See [`Daemon::sweep_lost_births`].)
+    /// No proposal of this daemon is pending any more: the policies that requests wait for are in
+    /// the log, if their applications live. (See [`Daemon::sweep_lost_births`].)
     ///
     /// [`Daemon::sweep_lost_births`]: super::Daemon::sweep_lost_births
     pub fn sweep_lost_policies(&mut self, cx: &mut Context) {
@@ -118,7 +119,7 @@ impl Consoles {
         }
     }
 
-    /// This daemon ends, as it was told to.
+    /// This daemon ends in order: replies to the requests that wait for that.
     pub fn on_end(&mut self, cx: &mut Context) {
         let end = |it: &Awaited| *it == Awaited::End;
         self.connections.reply_all(cx, &Answer::Done, end);
@@ -144,7 +145,7 @@ impl Consoles {
         Ok(())
     }
 
-    /// Another host's daemon lists tasks.
+    /// The daemon of another host requests a measurement for its listing.
     pub fn on_usage_ask(
         &mut self,
         cx: &mut Context,
@@ -161,12 +162,12 @@ impl Consoles {
         self.measurements.on_started(cx, tid);
     }
 
-    /// A measurement has waited long enough for processes that are being started.
+    /// The time limit for processes that are being started is over.
     pub fn on_measure_due(&mut self, cx: &mut Context, question: u64) {
         self.measurements.on_due(cx, question);
     }
 
-    /// The shell has measured what the tasks here use.
+    /// The shell has measured the usage of the tasks here.
     pub fn on_measured(&mut self, cx: &mut Context, question: u64, rows: Vec<UsageRow>) {
         match cx.questions.remove(&question) {
             Some(Question::Listing) => self.on_usage(cx, cx.me, Usage { question, rows }),
@@ -180,20 +181,20 @@ impl Consoles {
         }
     }
 
-    /// A host replies to a listing.
+    /// A host replies with the usage of its tasks.
     pub fn on_usage(&mut self, cx: &mut Context, host: HostId, usage: Usage) {
         let Usage { question, rows } = usage;
         let listed = self.listings.on_rows(cx, question, host, rows);
         self.show_listings(cx, listed);
     }
 
-    /// A host is lost: it will not reply to listings.
+    /// A host is lost and will not reply to listings.
     pub fn lose_listings_of(&mut self, cx: &mut Context, host: HostId) {
         let listed = self.listings.on_host_lost(cx, host);
         self.show_listings(cx, listed);
     }
 
-    /// A listing has waited long enough for the hosts.
+    /// The time limit for the replies of hosts is over.
     pub fn on_listing_due(&mut self, cx: &mut Context, question: u64) {
         let listed = self.listings.on_due(cx, question);
         self.show_listings(cx, listed);
@@ -213,10 +214,10 @@ impl Consoles {
 
 /// Runs.
 impl Consoles {
-    /// A console runs one program at most.
+    /// Fails if the console runs a program already, because a console runs at most one.
     ///
     /// # Errors
-    /// It runs one already.
+    /// The console runs a program already.
     pub fn runs_nothing(&self, conn: ConnId) -> Result<(), Failed> {
         match self.connections.run_of(conn) {
             Some(_) => {
@@ -227,7 +228,7 @@ impl Consoles {
         }
     }
 
-    /// The master of a run was launched.
+    /// Begins the run of a launched master.
     pub fn begin_run(&mut self, cx: &mut Context, conn: ConnId, tid: Tid, asked: RunAsked) {
         if self.attach(cx, conn, tid, BTreeSet::new()) {
             let has_terminal = asked.terminal.is_some();
@@ -236,8 +237,8 @@ impl Consoles {
         cx.emit(Output::Attach(conn, tid));
     }
 
-    /// A console runs a restarted master, whose application has tasks on these hosts; `false` if the
-    /// console is gone.
+    /// Makes a restarted master, whose application has tasks on `hosts`, the run of a console.
+    /// `false` if the console is gone.
     pub fn attach(
         &mut self,
         cx: &mut Context,
@@ -248,13 +249,13 @@ impl Consoles {
         let waits = self.connections.set_run(conn, tid);
         match waits {
             true => self.runs.attach(cx, conn, tid, hosts),
-            // The console did not wait for it.
+            // The console is gone, and did not wait for the restart.
             false => cx.emit(Output::Signal(tid, SIGHUP)),
         }
         waits
     }
 
-    /// A console is gone: the master of its run, if that has not ended.
+    /// A console is gone. Returns the master of its run, if that has not ended.
     pub fn on_conn_gone(
         &mut self,
         cx: &mut Context,
@@ -267,7 +268,7 @@ impl Consoles {
         matches!(run.state, RunState::Running).then_some(tid)
     }
 
-    /// A console sends something to the master of its run: a signal is given back.
+    /// Handles a frame of a console for the master of its run. A signal is returned to the caller.
     ///
     /// # Errors
     /// The console breaks the protocol.
@@ -281,7 +282,7 @@ impl Consoles {
         let Some(tid) = self.connections.run_of(conn) else {
             return Err("this console runs no program".to_owned());
         };
-        // The run may have ended while this was on its way.
+        // The run may have ended before the frame arrived.
         let alive = tasks.get(&tid).is_some_and(|task| task.process);
         match run_output(tid, frame) {
             Ok(Output::Signal(tid, signal)) => return Ok(Some((tid, signal))),
@@ -298,7 +299,7 @@ impl Consoles {
         self.runs.on_stopped(cx, tid, stopped);
     }
 
-    /// A task here, whose console is on the host `console`, wrote something.
+    /// A local task wrote output. Its console is on the host `console`, or there is none.
     pub fn on_output(&mut self, cx: &mut Context, app: Tid, console: HostId, lines: OutputLines) {
         let tid = lines.tid;
         if console == HostId::NONE {
@@ -308,20 +309,20 @@ impl Consoles {
             return self.streams.on_output(cx, app, console, lines);
         }
         self.runs.show(cx, app, lines);
-        // It may have been started since the others were told.
+        // The task may have started after the other tasks were paused.
         if self.is_full(app) {
             cx.emit(Output::PauseOutput(tid));
         }
     }
 
-    /// A task elsewhere, whose console is here, wrote something.
+    /// A task of another host, whose console is here, wrote output.
     pub fn on_output_lines(&mut self, cx: &mut Context, lines: OutputLines) {
         let task = cx.agreement.state().task(lines.tid);
         let app = task.map_or(Tid::NONE, |task| task.app);
         let (is_master, full) = (lines.tid == app, self.is_full(app));
-        // A master waits as long as its console does not read: what still comes of it is little.
+        // A master is paused while its console does not read, so little more output of it arrives.
         if full && is_master {
-            // It may have come to its host after that was told.
+            // The master may have arrived on its host after that host got the order to pause it.
             hold_far(cx, app, true);
         }
         match full && !is_master {
@@ -349,17 +350,17 @@ impl Consoles {
         conn.is_some_and(|conn| self.connections.is_full(conn))
     }
 
-    /// The console of an application, if it is here, shows a line of the daemon.
+    /// Shows a line of the daemon on the console of an application, if that console is here.
     pub fn tell_run(&mut self, cx: &mut Context, app: Tid, text: &str) {
         self.runs.tell(cx, app, text);
     }
 
-    /// There are tasks of an application on these hosts.
+    /// Adds hosts to the hosts that have, or had, tasks of an application.
     pub fn add_hosts(&mut self, app: Tid, hosts: impl IntoIterator<Item = HostId>) {
         self.runs.add_hosts(app, hosts);
     }
 
-    /// The log says that a task is on this host from now on.
+    /// The log has applied that a task is on host `to` from now on.
     pub fn on_moved(&mut self, cx: &mut Context, tid: Tid, to: HostId) {
         if let Some(task) = cx.agreement.state().living_task(tid) {
             self.runs.add_hosts(task.app, [to]);
@@ -369,7 +370,7 @@ impl Consoles {
         }
     }
 
-    /// The process of a task ended: if it is the master of a run, so does the run.
+    /// The process of a task has ended. If it is the master of a run, the run ends.
     pub fn end_run(
         &mut self,
         cx: &mut Context,
@@ -391,7 +392,7 @@ impl Consoles {
         self.flushes.on_ask(cx, tasks, host, ask);
     }
 
-    /// A process of the application has ended here.
+    /// A process of an application has ended on this host.
     pub fn on_process_ended(
         &mut self,
         cx: &mut Context,
@@ -404,23 +405,23 @@ impl Consoles {
         }
     }
 
-    /// A host has sent all lines of the tasks of an application that have left.
+    /// A host has sent all lines of an application's tasks that have left.
     pub fn on_last_lines(&mut self, cx: &mut Context, host: HostId, app: Tid) {
         self.runs.on_last_lines(cx, host, app);
     }
 
-    /// A host is lost: no lines come from there, and none are wanted there.
+    /// A host is lost: no lines come from there, and no lines are sent there.
     pub fn lose_flushes_of(&mut self, cx: &mut Context, host: HostId) {
         self.runs.on_host_lost(cx, host);
         self.flushes.on_host_lost(host);
     }
 
-    /// The last lines of an ended run have been waited for long enough.
+    /// The time limit for the last lines of an ended run is over.
     pub fn on_flush_due(&mut self, cx: &mut Context, app: Tid) {
         self.runs.on_flush_due(cx, app);
     }
 
-    /// This daemon ends: the consoles of runs are told what has become of their runs.
+    /// This daemon ends: notifies the consoles of the results of their runs.
     pub fn end_all_runs(&mut self, cx: &mut Context, fails: bool) {
         self.runs.end_all(cx, fails);
     }
@@ -430,7 +431,7 @@ impl Consoles {
         self.runs.masters()
     }
 
-    /// The reason why a master cannot leave the host of its console.
+    /// The reason why a master cannot leave the host of its console, if there is one.
     pub fn ties_master(&self, tid: Tid) -> Option<&'static str> {
         self.runs.ties_master(tid)
     }
@@ -443,22 +444,22 @@ impl Consoles {
         self.streams.waiting()
     }
 
-    /// There may be room in the channel for the output of a master.
+    /// There may be room in the channel for the output of a master: sends it.
     pub fn on_room(&mut self, cx: &mut Context, tid: Tid) {
         self.streams.on_room(cx, tid);
     }
 
-    /// A process ends: all its output goes into the channel.
+    /// A process ends: puts all its output into the channel.
     pub fn send_last(&mut self, cx: &mut Context, tid: Tid) {
         self.streams.send_last(cx, tid);
     }
 
-    /// A task is forgotten here: output that was not sent is lost.
+    /// A task is removed from this host: drops its output that was not sent.
     pub fn forget_output(&mut self, cx: &mut Context, tid: Tid) {
         self.streams.forget(cx, tid);
     }
 
-    /// The process of a task is another one than before: its output is read.
+    /// A task has a new process: has its output read again.
     pub fn renew_output(&mut self, cx: &mut Context, tid: Tid) {
         self.streams.renew(cx, tid);
     }
@@ -468,8 +469,8 @@ impl Consoles {
         self.streams.begin_delivery(tid);
     }
 
-    /// Whether all output of a frozen task is at its console's host before any output from the host
-    /// `to`, in the move of that number. If not, the task is to be released when it may be.
+    /// Whether all output of a frozen task arrives at the host of its console before any output
+    /// from the host `to`, in the move of that number. If not, the release of the task waits.
     pub fn is_delivered(
         &mut self,
         cx: &mut Context,
@@ -485,8 +486,8 @@ impl Consoles {
         self.streams.is_delivered(cx, tid, console, (to, number))
     }
 
-    /// The daemon of a console has all output of a master from before a move; `false` if it was not
-    /// asked.
+    /// The daemon of a console reports that it has all output of a master from before a move.
+    /// `false` if this host did not request that report.
     pub fn on_delivered(&mut self, host: HostId, flushed: &Flushed) -> bool {
         self.streams.on_delivered(host, flushed)
     }
@@ -511,8 +512,8 @@ impl Consoles {
     }
 }
 
-/// The console of an application does not read, or reads again: its tasks here wait, and so does
-/// its master.
+/// Pauses or resumes the output of an application's tasks on this host, and of its master on
+/// another host, because its console does not read or reads again.
 fn pause_outputs(cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>, app: Tid, pause: bool) {
     for (tid, task) in tasks {
         if task.app == app && task.console == cx.me && task.process {
@@ -525,7 +526,7 @@ fn pause_outputs(cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>, app: Tid, p
     hold_far(cx, app, pause);
 }
 
-/// Tells the host of a master, if that is another one, whether the console here reads.
+/// Orders the host of a master, if it is another one, to pause or resume the master's output.
 fn hold_far(cx: &mut Context, tid: Tid, hold: bool) {
     let state = cx.agreement.state();
     let host = state.living_task(tid).map(|task| task.host);

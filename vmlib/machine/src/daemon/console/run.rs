@@ -4,44 +4,44 @@ use crate::{ConnId, Output, daemon::context::Context};
 use std::collections::BTreeSet;
 use vm_wire::{HostId, Message as _, agreed::ExitStatus, console::RunEnd};
 
-/// A master that a console here runs.
+/// A master that a console of this host runs.
 #[derive(Debug)]
 pub(super) struct Run {
     pub conn: ConnId,
-    /// Whether its master has a terminal, which is the console's.
+    /// Whether the master has a terminal, which is that of the console.
     pub(super) has_terminal: bool,
     pub(super) input: RunInput,
-    /// Bytes that were dropped and not reported yet.
+    /// Bytes of output that were dropped and are not reported yet.
     pub(super) dropped: u64,
-    /// The hosts that bore tasks of the application.
+    /// The hosts on which tasks of the application have been.
     pub hosts: BTreeSet<HostId>,
     pub state: RunState,
 }
 
-/// How far a run is.
+/// The state of a run.
 #[derive(Debug)]
 pub(super) enum RunState {
-    /// Its master lives, or will live again.
+    /// The master lives, or the application recovers or is suspended.
     Running,
-    /// Its master has ended; lines of other tasks may follow.
+    /// The master has ended; lines of other tasks may follow.
     Ending(Ending),
-    /// The console was told of the end.
+    /// The console was notified of the end.
     Reported,
 }
 
-/// What has come for the standard input of a run.
+/// The standard input that a run has received so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RunInput {
     /// Nothing yet.
     Open,
-    /// Bytes; its master may not have read all of them.
+    /// Bytes, which the master may not have read completely.
     Fed,
-    /// Nothing but its end.
+    /// Its end, without any byte.
     Empty,
 }
 
 impl Run {
-    /// The reason why its master cannot leave the host of its console.
+    /// The reason why the master cannot leave the host of its console, if there is one.
     pub(super) fn ties_master(&self) -> Option<&'static str> {
         match (self.has_terminal, self.input) {
             (true, _) => Some(
@@ -57,14 +57,15 @@ impl Run {
         }
     }
 
-    /// Tells the console of the end of its run; no status: the run goes on elsewhere.
+    /// Notifies the console of the end of its run. Without a status, the run continues on another
+    /// host.
     pub fn report_end(&mut self, cx: &mut Context, status: Option<ExitStatus>) {
         self.state = RunState::Reported;
         cx.emit(Output::Console(self.conn, RunEnd { status }.frame()));
     }
 }
 
-/// The end of a master, until its console is told.
+/// The end of a master whose console is not notified yet.
 #[derive(Debug)]
 pub(super) struct Ending {
     pub(super) status: ExitStatus,

@@ -1,17 +1,18 @@
 //! The output of tasks whose console is on another host.
 //!
-//! Output of a master, which has moved or was restarted on another host than its console, is relayed
-//! unchanged in the channel between the two daemons, which loses and doubles nothing and keeps the
-//! order. While the channel has much to send, or the console does not read ([`RunHold`]), the master
-//! waits as it would for a pipe. Lines of other tasks are dropped then, and counted.
+//! The master of a run may be on another host than its console, because it has moved or was
+//! restarted there. Its output is relayed unchanged in the channel between the two daemons, which
+//! neither loses nor duplicates data and keeps the order. While the channel has much to send, or
+//! the console does not read ([`RunHold`]), the master waits as it would for a pipe. Lines of other
+//! tasks are dropped in that case, and counted.
 //!
-//! When the master moves on, its old host does not release it before the daemon of the console has
-//! said that it has all output ([`FlushAsk`], [`Flushed`], under the number of the move): output from
-//! the new host comes after it. If the console is at the new host, it is enough that all output is in
-//! the channel, where the release comes after it. The move waits for output for which the channel
-//! has no room yet.
+//! When the master moves on, the source does not release it before the daemon of the console has
+//! reported that it has all output ([`FlushAsk`], [`Flushed`], with the number of the move). Output
+//! from the target therefore comes after that output. If the console is on the target, it is enough
+//! that all output is in the channel, because the release follows in the same channel. The move
+//! waits for output for which the channel has no room yet.
 //!
-//! Input of the console is not relayed: a master whose input is a console's stays where it is.
+//! Input of the console is not relayed. A master that gets input from a console stays on its host.
 //!
 //! [`RunHold`]: vm_wire::peer::RunHold
 
@@ -22,30 +23,30 @@ use vm_wire::{
     peer::{FlushAsk, Flushed, Order, OutputLines},
 };
 
-/// Output of a master here that waits, and why the master may not write more.
+/// Output of a local master that waits for the channel, and the reasons to pause the master.
 #[derive(Debug)]
 struct Relayed {
     console: HostId,
     pieces: VecDeque<(u8, Vec<u8>)>,
-    /// Its console does not read.
+    /// The console does not read.
     held: bool,
-    /// Its output is not read.
+    /// The shell does not read the master's output.
     paused: bool,
     delivery: Delivery,
 }
 
-/// How far the last output of a master that leaves is.
+/// The state of the last output of a master that moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Delivery {
     /// The daemon of the console was not asked yet, perhaps because the channel has no room.
     NotAsked,
-    /// The request whether it has all is in the channel to that host.
+    /// The request for the report is in the channel to that host.
     Asked {
         host: HostId,
-        /// Of the move.
+        /// Number of the move.
         number: u64,
     },
-    /// It is where it should be.
+    /// The daemon of the console has all output.
     Done,
 }
 
@@ -60,7 +61,7 @@ impl Relayed {
         }
     }
 
-    /// Sends what waits, as far as the channel to the console's host takes it.
+    /// Sends the waiting output, as far as the channel to the console's host has room.
     fn send(&mut self, cx: &mut Context, tid: Tid, limit: usize) {
         while let Some((stream, bytes)) = self.pieces.front() {
             let lines = OutputLines {
@@ -77,7 +78,7 @@ impl Relayed {
         self.review_pause(cx, tid);
     }
 
-    /// Has the shell read what the master writes, or not.
+    /// Has the shell pause or resume reading the master's output.
     fn review_pause(&mut self, cx: &mut Context, tid: Tid) {
         let waits = self.held || !self.pieces.is_empty();
         if std::mem::replace(&mut self.paused, waits) != waits {
@@ -92,7 +93,7 @@ impl Relayed {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
-    /// Masters here, as soon as one of them has written something or was held.
+    /// The local masters that have written output, or whose console did not read.
     masters: BTreeMap<Tid, Relayed>,
     /// Masters that wait for room in the channels to the hosts of their consoles.
     waiting: BTreeSet<Tid>,
@@ -101,7 +102,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// A task here wrote something; its console is on the host `console`.
+    /// A local task wrote output. Its console is on the host `console`.
     pub fn on_output(&mut self, cx: &mut Context, app: Tid, console: HostId, lines: OutputLines) {
         let tid = lines.tid;
         if tid == app {
@@ -126,7 +127,7 @@ impl Streams {
         self.waiting.iter().copied().collect()
     }
 
-    /// There may be room in the channel for the output of a master.
+    /// There may be room in the channel for the output of a master: sends it.
     pub fn on_room(&mut self, cx: &mut Context, tid: Tid) {
         self.send(cx, tid, limits::RUN_QUEUE_BYTES);
         if !self.has_pieces(tid) {
@@ -145,12 +146,13 @@ impl Streams {
         master.is_some_and(|master| !master.pieces.is_empty())
     }
 
-    /// A master ends: all its output goes into the channel. That is not much more than its pipes hold.
+    /// A master ends: puts all its output into the channel. That is little more than the content of
+    /// its pipes.
     pub fn send_last(&mut self, cx: &mut Context, tid: Tid) {
         self.send(cx, tid, limits::QUEUE_BYTES);
     }
 
-    /// A task is forgotten here: output that was not sent is lost.
+    /// A task is removed from this host: drops its output that was not sent.
     pub fn forget(&mut self, cx: &mut Context, tid: Tid) {
         self.waiting.remove(&tid);
         self.dropped.remove(&tid);
@@ -160,7 +162,7 @@ impl Streams {
         }
     }
 
-    /// The process of a master is another one than before: its output is read.
+    /// A master has a new process: has its output read again.
     pub fn renew(&mut self, cx: &mut Context, tid: Tid) {
         if let Some(master) = self.masters.get_mut(&tid) {
             master.paused = false;
@@ -175,7 +177,7 @@ impl Streams {
         }
     }
 
-    /// Whether all output of a frozen master, whose console is on the host `console`, is there before
+    /// Whether all output of a frozen master arrives on the host `console` of its console before
     /// any output from the host `to`, in the move of that number.
     pub fn is_delivered(
         &mut self,
@@ -184,7 +186,7 @@ impl Streams {
         console: HostId,
         (to, number): (HostId, u64),
     ) -> bool {
-        // The release has to find room behind it.
+        // The release needs room in the channel behind the output.
         self.send(cx, tid, limits::QUEUE_BYTES / 2);
         if self.has_pieces(tid) {
             return false;
@@ -209,8 +211,8 @@ impl Streams {
         }
     }
 
-    /// The daemon of a console has all output of a master from before the move of that number;
-    /// `false` if it was not asked.
+    /// The daemon of a console reports that it has all output of a master from before the move of
+    /// that number. `false` if this host did not request that report.
     pub fn on_delivered(&mut self, host: HostId, flushed: &Flushed) -> bool {
         let number = flushed.number;
         let asked = |master: &&mut Relayed| master.delivery == Delivery::Asked { host, number };
@@ -220,7 +222,7 @@ impl Streams {
             .is_some()
     }
 
-    /// The host of the console of a task is lost: waiting output goes to the log of this host.
+    /// The host of the console of a task is lost: the waiting output goes to the log of this host.
     pub fn on_console_lost(&mut self, cx: &mut Context, tid: Tid) {
         self.waiting.remove(&tid);
         if let Some(mut master) = self.masters.remove(&tid) {

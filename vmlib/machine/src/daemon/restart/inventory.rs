@@ -1,13 +1,13 @@
-//! Which checkpoint an application is brought back from, where each host has a store of its own.
+//! The choice of a checkpoint for a restart, if each host has a store of its own.
 //!
-//! The asked daemon asks all hosts what they have ([`StockAsk`]), and puts it together: a checkpoint can
-//! be brought back if its manifest can be read on one of them, and each image is on one of them. It
-//! takes the newest such. If a look at lengths is not enough, since it was tried and failed, all of
-//! that checkpoint is read, on each host what is there; what proves damaged on one host is taken from
-//! another.
+//! The daemon of the requester asks all hosts for their store inventories ([`StockAsk`]). A
+//! checkpoint can be restarted if one of the hosts can read its manifest and each of its images is
+//! on one of the hosts. The daemon chooses the newest such checkpoint by the lengths of its files.
+//! If that choice was tried and failed, each host reads and verifies the whole files of the
+//! checkpoint that it has. A file that is damaged on one host is taken from another.
 //!
-//! Each image is read where it is: by the host where the task is to live, or by another one, which
-//! sends it (`checkpoint/copies.rs`). Which one it is says the log, in the entry that brings the application back.
+//! Each image is read on a host that has it: by the host of the restarted task, or by another host,
+//! which sends the image (`checkpoint/copies.rs`). The log entry of the restart names that host.
 
 use super::{
     query::{Holders, InventoryQuery, QueriedFor},
@@ -33,7 +33,7 @@ use vm_wire::{
 };
 
 impl Restarts {
-    /// Asks all hosts which checkpoints of an application they have.
+    /// Asks all hosts which checkpoints of an application they have, for a restart request.
     pub fn gather(
         &mut self,
         cx: &mut Context,
@@ -54,7 +54,7 @@ impl Restarts {
         self.ask_stores(cx, query, from, false);
     }
 
-    /// A console wants to know what all hosts have of an application.
+    /// Asks all hosts which checkpoints of an application they have, for a console.
     pub fn list_stock(
         &mut self,
         cx: &mut Context,
@@ -117,7 +117,7 @@ impl Restarts {
         });
     }
 
-    /// The shell has read which checkpoints are in this host's store.
+    /// The shell has read the inventory of this host's store.
     pub fn on_stocked(
         &mut self,
         cx: &mut Context,
@@ -136,7 +136,7 @@ impl Restarts {
         }
     }
 
-    /// A host has replied which checkpoints are in its store.
+    /// A host replies with the inventory of its store.
     pub fn on_stock(&mut self, cx: &mut Context, host: HostId, stock: Stock) {
         let Some(query) = self.queries.get_mut(&stock.question) else {
             return;
@@ -154,7 +154,7 @@ impl Restarts {
         }
     }
 
-    /// Hosts have been waited for long enough.
+    /// The time limit for the replies of hosts is over.
     pub fn on_stock_due(&mut self, cx: &mut Context, question: u64) {
         if let Some(query) = self.queries.get_mut(&question) {
             for host in std::mem::take(&mut query.awaited) {
@@ -166,7 +166,7 @@ impl Restarts {
         }
     }
 
-    /// All have said what they have.
+    /// All hosts have replied: chooses a checkpoint, or replies to the console.
     fn choose_of_stock(&mut self, cx: &mut Context, question: u64) {
         cx.questions.remove(&question);
         cx.cancel_timer(Timer::Stock(question));
@@ -194,7 +194,7 @@ impl Restarts {
         for id in ids {
             match query.whole(id) {
                 Ok(holders) => whole.push((id, holders)),
-                // What is older than one that will do is nobody's matter.
+                // A checkpoint that is older than a whole one does not matter.
                 Err(why) if whole.is_empty() => {
                     query.passed_over.push(format!("{id}: {why}"));
                 }
@@ -212,7 +212,7 @@ impl Restarts {
         }
     }
 
-    /// That is the one: its manifest is read.
+    /// Reads the manifest of the chosen checkpoint.
     fn take_of_stock(
         &mut self,
         cx: &mut Context,
@@ -261,7 +261,7 @@ impl Restarts {
         }
     }
 
-    /// Asks another host for the manifest of a checkpoint; the answer is that to `question`.
+    /// Requests the manifest of a checkpoint from another host, as the result of `question`.
     pub fn ask_manifest(
         &mut self,
         cx: &mut Context,
@@ -306,7 +306,7 @@ impl Restarts {
         });
     }
 
-    /// The manifest that another host asked for was read here, or cannot be.
+    /// The manifest that another host requested was read, or cannot be read.
     pub fn send_manifest(
         &mut self,
         cx: &mut Context,
@@ -333,7 +333,7 @@ impl Restarts {
         self.on_loaded(cx, end.question, result);
     }
 
-    /// A host is lost: it says nothing of its store any more.
+    /// A host is lost and does not send its inventory.
     pub fn lose_stock_of(&mut self, cx: &mut Context, host: HostId) {
         for question in self.queries.keys().copied().collect::<Vec<_>>() {
             let result = Ok(Vec::new());

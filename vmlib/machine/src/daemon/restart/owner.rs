@@ -1,5 +1,5 @@
-//! The part of a host that owns restarted tasks: it reads the manifest, restores its tasks, and resumes
-//! them when all tasks of the application are restored.
+//! The steps of a host that owns restarted tasks: it reads the manifest, restores its tasks, and
+//! resumes them when all tasks of the application are restored.
 
 use super::table::{Restarts, Restoring};
 use crate::{
@@ -20,8 +20,8 @@ use vm_wire::{
 };
 
 impl Restarts {
-    /// Asks for the manifest where the restart was asked for, if it is not in the store here. Whether
-    /// that was possible, and new.
+    /// Requests the manifest from the host where the restart was requested. `false` if that is not
+    /// possible, or was done already.
     pub(super) fn ask_asker(&mut self, cx: &mut Context, app: Tid, generation: u32) -> bool {
         let (own, me) = (cx.has_own_stores(), cx.me);
         let asker = cx.agreement.state().reviving(app).map(|it| it.asker.host);
@@ -39,7 +39,7 @@ impl Restarts {
         true
     }
 
-    /// The log says where the tasks of an application are to live again.
+    /// The log has applied a restart, with the host of each task.
     pub fn on_revived(&mut self, cx: &mut Context, app: Tid, generation: u32, lingers: bool) {
         let state = cx.agreement.state();
         let owned = |tid: Tid| {
@@ -69,8 +69,8 @@ impl Restarts {
         }
     }
 
-    /// Reads the manifest once no process of the earlier generation is here (`lingers`). A host
-    /// without a task of the application has nothing to read.
+    /// Reads the manifest, unless a process of the earlier generation is still on this host
+    /// (`lingers`). A host without a task of the application has nothing to read.
     pub fn review_restoring(&mut self, cx: &mut Context, app: Tid, lingers: bool) {
         let Some(revived) = self.restoring.get_mut(&app) else {
             return;
@@ -92,7 +92,7 @@ impl Restarts {
         });
     }
 
-    /// Makes the processes of an application's tasks here.
+    /// Restores an application's tasks of this host.
     pub(super) fn restore_tasks(
         &mut self,
         cx: &mut Context,
@@ -163,7 +163,7 @@ impl Restarts {
         Ok(())
     }
 
-    /// The process of a task that is brought back stands, or there is none.
+    /// A task is restored and frozen, or could not be restored.
     pub fn on_restored(&mut self, cx: &mut Context, tid: Tid, result: Result<(), Failed>) {
         let app = cx.agreement.state().living_task(tid).map(|task| task.app);
         let Some((app, revived)) = app.and_then(|app| Some((app, self.restoring.get_mut(&app)?)))
@@ -182,7 +182,8 @@ impl Restarts {
         }
     }
 
-    /// All of an application that is to be here stands, and nothing else of it runs here.
+    /// Proposes that all tasks of an application on this host are restored and frozen, and that no
+    /// process of an earlier generation runs here.
     fn propose_standing(&mut self, cx: &mut Context, app: Tid, generation: u32) {
         let host = cx.me;
         cx.agreement.propose(Change::Standing {
@@ -213,7 +214,7 @@ impl Restarts {
         });
     }
 
-    /// It takes too long.
+    /// The restore takes longer than [`limits::REVIVE_TIME`].
     pub fn on_restore_due(&mut self, cx: &mut Context, app: Tid, generation: u32) {
         let revived = self.restoring.get(&app);
         if revived.is_some_and(|revived| revived.generation == generation) {
@@ -222,7 +223,8 @@ impl Restarts {
         }
     }
 
-    /// Its tasks that were to live here, and what is kept for them.
+    /// Ends the restore of an application here. Returns its tasks on this host, and the messages
+    /// kept for them.
     pub fn forget_restoring(
         &mut self,
         cx: &mut Context,
@@ -245,8 +247,8 @@ impl Restarts {
     }
 }
 
-/// Messages that other hosts kept for a restored task are kept on this host now. The task is told so
-/// before all else, and that the other hosts keep nothing any more.
+/// Messages that other hosts kept for a restored task are kept on this host now. Changes the task's
+/// notifications, so that they name this host as the keeper.
 fn tell_kept_here(cx: &Context, tid: Tid, belongings: &mut Belongings, kept: &[KeptChunks]) {
     let of_it = || kept.iter().filter(|kept| kept.order.to == tid);
     for bytes in &mut belongings.untaken {

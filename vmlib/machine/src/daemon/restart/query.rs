@@ -1,4 +1,4 @@
-//! One query of what the stores of hosts have of an application.
+//! A query of the store inventories of all hosts, for one application.
 
 use crate::ConnId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,16 +7,18 @@ use vm_wire::{CheckpointId, HostId, Tid, stores::StockRow, task::Failed};
 /// The hosts that have the image of each task.
 pub type Holders = BTreeMap<Tid, Vec<HostId>>;
 
-/// A wish to bring an application back that waits for what hosts have in their stores.
+/// A restart request, or the request of a console, that waits for the store inventories of hosts.
 #[derive(Debug)]
 pub struct InventoryQuery {
     pub(super) requester: QueriedFor,
     pub(super) app: Tid,
     pub(super) from: Option<CheckpointId>,
-    /// All of the checkpoint that is chosen is read.
+    /// Whether the chosen checkpoint is read and verified as a whole.
     pub(super) verify: bool,
-    /// Those that may be it, the newest first, while they are read one after the other.
+    /// The checkpoints that may be chosen, the newest last, while they are read one after the
+    /// other.
     pub(super) candidates: Vec<CheckpointId>,
+    /// The hosts that have not replied.
     pub(super) awaited: BTreeSet<HostId>,
     /// The checkpoints of each host that has replied, or why its store cannot be read.
     pub(super) said: BTreeMap<HostId, Result<Vec<StockRow>, Failed>>,
@@ -27,9 +29,9 @@ pub struct InventoryQuery {
 /// The receiver of the result.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum QueriedFor {
-    /// The wish for a restart of that number.
+    /// The restart request of that number.
     Restart(u64),
-    /// A console, by its number.
+    /// A console, and the number of its request.
     Console(ConnId, u64),
 }
 
@@ -68,7 +70,7 @@ impl InventoryQuery {
         rows.flat_map(|(host, rows)| rows.map(|row| (*host, row)))
     }
 
-    /// A host requester store has its manifest; this one, if it has it.
+    /// A host whose store has the manifest of the checkpoint; this host, if its store has it.
     pub(super) fn manifest_of(&self, id: CheckpointId, me: HostId) -> Option<HostId> {
         let readable = self.rows_of(id).filter(|(_, row)| row.tasks > 0);
         readable

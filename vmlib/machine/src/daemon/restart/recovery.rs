@@ -1,11 +1,11 @@
 //! Recovery: an application restarts from its last checkpoint without a request, after a host was
 //! lost or a task was killed.
 //!
-//! The log says which applications recover ([`crate::agreed`]): their tasks have ended there, and
-//! their processes are killed here. The daemon of the lowest host then restarts the application as if
-//! a person had requested it (`request`). If that daemon cannot (there is no room, or the checkpoint
-//! is not on its disk), another daemon tries after a pause. The console of the application stays, and
-//! is told what happens.
+//! The log says which applications recover ([`crate::agreed`]). Their tasks have ended in the log,
+//! and each daemon kills their processes on its host. The daemon of the lowest host then restarts
+//! the application as if a user had requested it (`request`). If that daemon cannot (there is no
+//! room, or the checkpoint is not on its disk), another daemon tries after a pause. The console of
+//! the application stays attached, and shows the progress.
 
 use super::table::{Restart, Restarts};
 use crate::{
@@ -21,7 +21,7 @@ use std::time::Duration;
 use vm_wire::{Tid, agreed::ExitStatus, console::Answer, limits};
 
 impl Restarts {
-    /// An application goes back, or could not be brought back and is tried again.
+    /// An application is rolled back for its recovery, or its recovery failed and is tried again.
     pub fn on_rolled_back(&mut self, cx: &mut Context, app: Tid) {
         cx.effect(Effect::ForgetSpawns(app));
         cx.effect(Effect::ReviewCoordinator(app));
@@ -42,14 +42,14 @@ impl Restarts {
         }
     }
 
-    /// Something changed that decides who brings applications back.
+    /// Reviews all recoveries, after a change that may give one of them to another host.
     pub fn review_recoveries(&mut self, cx: &mut Context) {
         for app in cx.agreement.state().all_recovering().collect::<Vec<_>>() {
             self.review_recovery(cx, app);
         }
     }
 
-    /// Brings an application back, if that is for this daemon to do.
+    /// Restarts an application, if this daemon has to.
     pub fn review_recovery(&mut self, cx: &mut Context, app: Tid) {
         let state = cx.agreement.state();
         let mine = state.recovering_host(app) == Some(cx.me);
@@ -77,15 +77,15 @@ impl Restarts {
         }
     }
 
-    /// Somebody ends an application that goes back.
+    /// A user ends an application that recovers.
     pub fn end_recovery(&mut self, cx: &mut Context, app: Tid, why: &str) {
         let generation = cx.agreement.state().epochs(app).generation;
         self.propose_abandon(cx, app, generation, true, why);
     }
 
-    /// Somebody ended an application that was just being brought back, as the log knew before the daemon
-    /// did that was asked: it ends nevertheless, also if it is back. What a person has restarted since
-    /// is not meant.
+    /// A user ended an application during its recovery, and the log had completed or failed that
+    /// recovery before this change: the application ends nevertheless, even if it runs again. An
+    /// application that a user has restarted since then does not end.
     pub fn on_not_abandoned(&mut self, cx: &mut Context, app: Tid) {
         const WHY: &str = "it was ended by a signal";
         let state = cx.agreement.state();
@@ -100,7 +100,7 @@ impl Restarts {
         }
     }
 
-    /// An application is back.
+    /// The recovery of an application has succeeded.
     pub fn on_recovered(&mut self, cx: &mut Context, app: Tid, how: Option<&Reviving>) {
         let Some(began) = self.recoveries.remove(&app) else {
             return;
@@ -110,7 +110,7 @@ impl Restarts {
         };
         let hosts = cx.places_of(app).into_keys();
         let names: Vec<String> = hosts.map(|host| cx.host_name(host)).collect();
-        // What had been lost before with another host is not lost once more.
+        // Work that was lost with an earlier host is not counted twice.
         let ran = self.last.get(&app).map(|again| began.since(again.at));
         let age = Duration::from_millis(reviving.age_ms);
         let lost_work = ran.map_or(age, |ran| ran.min(age));
@@ -128,7 +128,7 @@ impl Restarts {
         cx.effect(Effect::TellRun(app, text));
     }
 
-    /// An application that went back cannot be brought back.
+    /// An application cannot be recovered any more.
     pub fn on_given_up(&mut self, cx: &mut Context, app: Tid, why: &str) {
         self.recoveries.remove(&app);
         let shown = app.show(cx.machine);

@@ -1,5 +1,5 @@
-//! The daemon that was asked to restart an application: it chooses the checkpoint, places the tasks,
-//! proposes the restart to the log, and reports what came of it.
+//! The steps of the daemon on whose host a restart was requested: it chooses the checkpoint, places
+//! the tasks, proposes the restart to the log, and replies with the result.
 
 use super::{
     query::Holders,
@@ -80,19 +80,20 @@ impl Restarts {
         });
     }
 
-    /// The hosts that have the images of the chosen checkpoint in their stores.
+    /// Stores which hosts have the images of the chosen checkpoint.
     pub fn found_stock(&mut self, request: u64, holders: Holders, passed_over: Vec<String>) {
         if let Some(asked) = self.requests.get_mut(&request) {
             (asked.holders, asked.passed_over) = (holders, passed_over);
         }
     }
 
-    /// A request fails.
+    /// Replies to a request with a failure.
     pub fn fail(&mut self, cx: &mut Context, request: u64, failed: Failed) {
         self.reply(cx, request, Answer::Failed(failed));
     }
 
-    /// The manifest of a checkpoint that is being restarted by request of this host, and its age in ms.
+    /// The manifest of a checkpoint that is being restarted by a request of this host, and its age
+    /// in ms.
     pub fn manifest_at_hand(&self, app: Tid, from: CheckpointId) -> Option<(Checkpoint, u64)> {
         let mut asked = self.requests.values();
         let asked = asked.find(|asked| asked.wish.app == app)?;
@@ -114,7 +115,7 @@ impl Restarts {
         asked.any(|asked| matches!(asked.asker, Requester::Resume(..)))
     }
 
-    /// The manifest is read: the tasks are placed, and the restart is proposed.
+    /// The manifest is read: places the tasks and proposes the restart.
     fn begin_restart(
         &mut self,
         cx: &mut Context,
@@ -131,7 +132,7 @@ impl Restarts {
         let holders = std::mem::take(&mut asked.holders);
         let failed = asked.failed.take();
         let mut tasks: Vec<_> = agreed.tasks.iter().collect();
-        // The master first: it may have to be where its console is.
+        // The master comes first, because it may have to be on the host of its console.
         tasks.sort_by_key(|task| (task.tid != app, task.tid));
         let has_master = tasks.first().is_some_and(|task| task.tid == app);
         if wish.attach && !has_master {
@@ -171,7 +172,7 @@ impl Restarts {
             let again = asked.chosen == chosen;
             asked.chosen = chosen;
             if let Some(failed) = failed.filter(|_| again) {
-                // It is whole: that was not the reason.
+                // The chosen checkpoint is whole, so it did not cause the failure.
                 return Err(failed);
             }
         }
@@ -206,8 +207,8 @@ impl Restarts {
         Ok(())
     }
 
-    /// Nothing of this daemon is on its way into the log any more: what became of a restart of which
-    /// the log says nothing now was in entries that this daemon was spared. (See
+    /// No proposal of this daemon is pending any more. If the state contains no restart for a
+    /// request, this daemon received a snapshot instead of the entries with its result. (See
     /// [`Daemon::sweep_lost_births`](crate::Daemon::sweep_lost_births).)
     pub fn sweep_lost_restarts(&mut self, cx: &mut Context) {
         let state = cx.agreement.state();
@@ -230,7 +231,7 @@ impl Restarts {
         }
     }
 
-    /// The log has rejected a restart.
+    /// The log has voided a restart.
     pub fn on_not_revived(&mut self, cx: &mut Context, revival: &Revival, why: Void) {
         let (host, request) = revival.asker;
         if host == cx.me {
@@ -247,7 +248,8 @@ impl Restarts {
         }
     }
 
-    /// Replies to the requester, which becomes the console of the application if it wished so.
+    /// Replies to the requester. If the request says so, its console becomes the console of the
+    /// application.
     fn report(&mut self, cx: &mut Context, app: Tid, generation: u32, reviving: &Reviving) {
         let request = reviving.asker.number;
         let Some(asked) = self.requests.get(&request) else {
@@ -271,7 +273,7 @@ impl Restarts {
         self.reply(cx, request, Answer::Restarted(report));
     }
 
-    /// The content of a checkpoint, or why it cannot be read.
+    /// The shell has read a checkpoint, or cannot read it.
     pub fn on_loaded(
         &mut self,
         cx: &mut Context,
@@ -302,7 +304,8 @@ impl Restarts {
         }
     }
 
-    /// All of an application stands. Returns its tasks here, and what is kept for them.
+    /// All tasks of an application are restored. Returns its tasks on this host, and the messages
+    /// kept for them.
     pub fn on_started(
         &mut self,
         cx: &mut Context,
@@ -324,7 +327,7 @@ impl Restarts {
         restored
     }
 
-    /// A restart was abandoned.
+    /// The log has abandoned a restart: chooses another checkpoint, or replies with the failure.
     pub fn on_abandoned(&mut self, cx: &mut Context, app: Tid, asker: RequestKey, why: &str) {
         let RequestKey {
             host,
@@ -353,8 +356,8 @@ impl Restarts {
     }
 }
 
-/// The name of the host where a task is best brought back that was on the host of name `before`: there,
-/// if its image is there or that is no matter, else where its image is.
+/// The name of the preferred host for a task that was on the host named `before`: `before` itself
+/// if it has the image, or if no other living host has; otherwise a living host that has the image.
 fn near<'a>(state: &'a Agreed, before: &'a str, holders: Option<&Vec<HostId>>) -> &'a str {
     let named = |host: &HostId| state.host(*host).map(|host| host.facts.name.as_str());
     let living = holders
@@ -368,8 +371,8 @@ fn near<'a>(state: &'a Agreed, before: &'a str, holders: Option<&Vec<HostId>>) -
     }
 }
 
-/// Where the image of a task is read that is brought back on `host`: there, or on the first of those
-/// that have it.
+/// The host that sends the image of a task that is restarted on `host`: the first of `holders`, or
+/// [`HostId::NONE`] if `host` has the image.
 fn source(host: HostId, holders: Option<&Vec<HostId>>) -> HostId {
     match holders {
         Some(holders) if !holders.contains(&host) => holders.first().copied(),

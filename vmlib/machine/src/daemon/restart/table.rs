@@ -1,4 +1,4 @@
-//! The restarts in which this daemon has a part.
+//! The restarts in which this daemon takes part.
 
 use super::query::{Holders, InventoryQuery};
 use crate::{Time, daemon::requester::Requester};
@@ -9,48 +9,50 @@ use vm_wire::{
     task::Failed,
 };
 
-/// The restarts in which this daemon has a part.
+/// The restarts in which this daemon takes part.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Restarts {
     /// Restarts that were requested here, by the number that this daemon gave them.
     pub(super) requests: BTreeMap<u64, RestartRequest>,
     /// Applications that are being restarted with tasks here.
     pub(super) restoring: BTreeMap<Tid, Restoring>,
-    /// Requests that wait for what hosts have in their stores, by question.
+    /// Restart requests and console requests that wait for store inventories, by question.
     pub(super) queries: BTreeMap<u64, InventoryQuery>,
-    /// Manifests that other hosts were asked for, by question.
+    /// Hosts that were asked for a manifest, by question.
     pub(super) manifests: BTreeMap<u64, HostId>,
-    /// Applications that recover from a loss, since when.
+    /// Applications that recover from a loss, with the start of the recovery.
     pub(super) recoveries: BTreeMap<Tid, Time>,
     /// The last restart of each application.
     pub(super) last: BTreeMap<Tid, LastRestart>,
 }
 
 impl Restarts {
-    /// An application is forgotten by the log.
+    /// The log has forgotten an application.
     pub fn forget(&mut self, app: Tid) {
         self.last.remove(&app);
     }
 }
 
-/// How an application is to be restarted.
+/// The parameters of a restart.
 #[derive(Debug, Clone, Copy)]
 pub struct Restart {
     pub app: Tid,
-    /// Generation and epoch of the checkpoint; none: the last checkpoint that is whole.
+    /// The checkpoint; `None` for the last checkpoint that is whole.
     pub from: Option<CheckpointId>,
-    /// The requester's console is the application's console from then on.
+    /// The requester's console becomes the application's console.
     pub attach: bool,
-    /// Files that its tasks write are used as they are.
+    /// Files that the tasks write are used as they are, and not rolled back.
     pub keep_files: bool,
-    /// Checkpoints are read and verified to find the last whole one: the choice by lengths has failed.
+    /// Checkpoints are read and verified to find the last whole one, because the choice by lengths
+    /// has failed.
     pub verify: bool,
-    /// Only if it is suspended with that checkpoint.
+    /// The restart is a resumption: it is valid only while the application is suspended with that
+    /// checkpoint.
     pub resumes: bool,
 }
 
 impl Restart {
-    /// The restart of a recovery, after that many failures.
+    /// The restart of a recovery after `failures` failed attempts.
     pub fn of(app: Tid, failures: u32) -> Self {
         Restart {
             app,
@@ -81,48 +83,50 @@ pub struct RestartRequest {
     pub(super) asker: Requester,
     pub(super) wish: Restart,
     pub(super) began: Time,
-    /// Newer checkpoints that are not whole.
+    /// Newer checkpoints that are not whole, with the reasons, for people.
     pub(super) passed_over: Vec<String>,
-    /// The checkpoint that was chosen, and, if hosts have stores of their own, on which of them the image
-    /// of each task is read.
+    /// The chosen checkpoint, and, if hosts have stores of their own, the host that reads each
+    /// image.
     pub(super) chosen: Option<(CheckpointId, Vec<HostId>)>,
-    /// If hosts have stores of their own: what they have of it, and its manifest.
+    /// If hosts have stores of their own: the hosts that have each image of the checkpoint.
     pub(super) holders: Holders,
+    /// If hosts have stores of their own: the manifest, and its age in ms.
     pub(super) manifest: Option<(Checkpoint, u64)>,
-    /// Why the chosen checkpoint failed, while it is read and verified.
+    /// The failure of the chosen checkpoint, while it is read and verified.
     pub(super) failed: Option<Failed>,
     /// The restart was proposed to the log.
     pub(super) proposed: bool,
 }
 
 impl RestartRequest {
-    /// Whether another checkpoint may be chosen after a failure. A recovery does so with its next
-    /// request.
+    /// Whether another checkpoint may be chosen after a failure. A recovery chooses again with its
+    /// next request instead.
     pub(super) fn may_choose_again(&self) -> bool {
         let by_itself = matches!(self.asker, Requester::Recovery(..));
         !by_itself && self.wish.from.is_none() && !self.wish.verify
     }
 }
 
-/// An application that is being restarted, as an owner of some of its tasks sees it.
+/// An application that is being restarted, from the view of an owner of some of its tasks.
 #[derive(Debug)]
 pub struct Restoring {
     pub(super) generation: u32,
     pub(super) from: CheckpointId,
     pub(super) keep_files: bool,
-    /// The tasks that are to live here, and whether they stand.
+    /// The tasks of this host, and whether each is restored and frozen.
     pub(super) tasks: BTreeMap<Tid, bool>,
-    /// The manifest was asked for; of another host.
+    /// The shell was asked for the manifest.
     pub(super) loads: bool,
+    /// The host of the requester was asked for the manifest.
     pub(super) asked: bool,
     /// Messages that ended tasks had left for these tasks.
     pub(super) kept: Vec<KeptChunks>,
 }
 
-/// When an application was last brought back.
+/// The last restart of an application.
 #[derive(Debug)]
 pub struct LastRestart {
     pub at: Time,
-    /// It was not a person who wanted that.
+    /// It was a recovery, without a request of a user.
     pub by_itself: bool,
 }
