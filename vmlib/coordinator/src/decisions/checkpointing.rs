@@ -1,14 +1,14 @@
-//! How a coordinator makes a checkpoint of its application: all tasks stand still for a moment, and
-//! go on while copies of them are written.
+//! The steps by which a coordinator makes a checkpoint of its application: all tasks are frozen for
+//! a moment, and resume while copies of their processes are written.
 //!
 //! ```text
-//! asker              coordinator              its daemon               owners
+//! requester          coordinator              its daemon               owners
 //! CheckpointAsk  ->  CutAsk               ->  Cut into the log
-//!                                         <-  CutMade      (applied)  each stops its tasks and copies them
+//!                                         <-  CutMade      (applied)  each owner freezes its tasks
 //!                    <------------------------------------- PartStands, one for each task
 //!                    <------------------------------------- KeptSaved, one of each host
 //!                    CutGo                ->  CutGo into the log
-//!                                         <-  CutGone      (applied)  tasks go on, the copies write
+//!                                         <-  CutGone      (applied)  tasks resume, copies write
 //!                    <------------------------------------- PartSaved, one for each task
 //!                    CommitAsk            ->  manifest into the store
 //!                                         <-  Committed
@@ -16,18 +16,18 @@
 //! CheckpointEnd  <-                       <-  CutClosed    (applied)
 //! ```
 //!
-//! The phases are those of TotalCheckpoint (Kovács 2008): initialisation until `CutMade`, interruption
-//! and draining until the last `PartStands`, saving until the last `PartSaved`, resumption from `CutGo`
-//! on. Each task's own cut is the moment of its freeze, and no task resumes before all are frozen. So no
-//! task receives a message that was sent after the cut, and an in-transit message is in its sender's
-//! image (`docs/protocol.md`, "Checkpoints").
+//! The phases are those of TotalCheckpoint (Kovács 2008): initialisation until `CutMade`,
+//! interruption and draining until the last `PartStands`, saving until the last `PartSaved`,
+//! resumption from `CutGo` on. The cut of each task is the moment of its freeze, and no task
+//! resumes before all are frozen. So no task receives a message that was sent after the cut, and an
+//! in-transit message is in the image of its sender (`docs/protocol.md`, "Checkpoints").
 //!
-//! If the application is stopped with the checkpoint, there is no CutGo: its tasks stay frozen, write
-//! their images themselves, and end with CutEnd.
+//! If the application is stopped with the checkpoint, there is no CutGo: its tasks stay frozen,
+//! write their images themselves, and end with CutEnd.
 //!
-//! Either a checkpoint is committed, or the cut is closed without one and all tasks resume. A
-//! coordinator that replaces another closes a cut that it finds, and the requesters repeat their
-//! requests.
+//! Either a checkpoint is committed, or the cut is closed without a checkpoint and all tasks
+//! resume. A coordinator that replaces another closes a cut that it finds, and the requesters
+//! repeat their requests.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -46,31 +46,31 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// A checkpoint that is being made.
+/// A checkpoint of the application, from the request until its end is reported.
 #[derive(Debug)]
 pub struct Checkpointing {
     key: RequestKey,
     app: Tid,
     stop: Option<Stop>,
     begun: Time,
-    /// How often it was begun.
+    /// Number of attempts to make the cut, the current attempt included.
     tries: u32,
     stage: Stage,
-    /// What owners have said that knew of the cut before this one's daemon.
+    /// Reports of owners whose daemons applied the cut before the coordinator's daemon did.
     early: Vec<Order>,
-    /// When what was said last is said again, if it was not answered.
+    /// Time at which the order of the current stage is sent again.
     again: Time,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// The cut is wanted.
+    /// The cut was requested.
     Cutting,
-    /// The tasks stand, or are about to, and are saved.
+    /// The cut is made: tasks are being frozen and saved.
     Saving(Saving),
-    /// All are saved; what the application has lost for that.
+    /// All tasks are saved. The duration is the cost of the checkpoint for the application.
     Committing(Checkpoint, Duration),
-    /// It is decided how it ends.
+    /// The result is known, and the cut is to be closed.
     Closing {
         epoch: u32,
         cost: Duration,
@@ -78,22 +78,22 @@ enum Stage {
     },
 }
 
-/// What has come of the tasks, and what hosts keep.
+/// The parts of tasks and of keepers that have been reported.
 #[derive(Debug)]
 struct Saving {
-    /// When the log had made the cut.
+    /// Time at which the log had made the cut.
     since: Time,
     agreed: AgreedPart,
-    /// Tasks that stand, or have stood, and where.
+    /// Host of each task that was frozen.
     stand: BTreeMap<Tid, HostId>,
-    /// They have gone on.
+    /// The tasks have resumed.
     gone: bool,
     parts: BTreeMap<Tid, SavedPart>,
     kept: BTreeMap<HostId, Vec<KeptChunks>>,
 }
 
 impl Saving {
-    /// Takes what a member says of this cut.
+    /// Takes a report about this cut.
     fn put(&mut self, saved: Order) -> Result<(), Failed> {
         let Saving {
             agreed,
@@ -107,7 +107,7 @@ impl Saving {
             Order::PartStands(it) if it.epoch == agreed.epoch && is_member(it.tid) => {
                 stand.insert(it.tid, it.host);
             }
-            // What is saved is saved, whatever becomes of the task.
+            // The part stays valid if the task ends later.
             Order::PartSaved(saved) if self.gone && parts.contains_key(&saved.tid) => {}
             Order::PartSaved(saved) if saved.epoch == agreed.epoch => {
                 let part = saved.result?;
@@ -141,14 +141,14 @@ impl Saving {
         Ok(())
     }
 
-    /// Whether all tasks stand, and nothing is missing but their images.
+    /// Whether all tasks are frozen and all keepers have reported, so that only images are missing.
     fn is_cut(&self) -> bool {
         let all = self.stand.len() == self.agreed.tasks.len();
         all && self.kept.len() == self.agreed.keepers.len()
     }
 
-    /// What the application has lost, now that all is saved: the time for which its tasks stood, and what
-    /// it lost while copies of them wrote.
+    /// The cost of the checkpoint for the application, once all tasks are saved: the freeze time,
+    /// and the time that the tasks lost while copies wrote their images.
     fn lost(&self, now: Time) -> Duration {
         let stood = self.parts.values().map(|part| part.freeze_us).max();
         let stood = Duration::from_micros(stood.unwrap_or(0));
@@ -162,7 +162,7 @@ impl Saving {
         stood + Duration::from_secs_f64(slowed).min(writing / 2)
     }
 
-    /// The checkpoint, once all have said what they had to.
+    /// The checkpoint, once all tasks and all keepers have reported.
     fn whole(&mut self, took: Duration) -> Option<Checkpoint> {
         let Saving {
             agreed,
@@ -183,17 +183,17 @@ impl Saving {
     }
 }
 
-/// What is to be done next.
+/// Output of a call: an order or the end of the checkpoint.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// To the coordinator's own daemon.
+    /// An order to the coordinator's own daemon.
     Own(Box<Order>),
-    /// It is over: to whoever asked.
+    /// The checkpoint is over: the result for the requester.
     End(HostId, CheckpointEnd),
 }
 
 impl Checkpointing {
-    /// Begins one.
+    /// Begins a checkpoint for requester `asker`.
     pub fn new(now: Time, asker: HostId, ask: &CheckpointAsk) -> Self {
         Checkpointing {
             key: RequestKey::new(asker, ask.request),
@@ -207,17 +207,17 @@ impl Checkpointing {
         }
     }
 
-    /// Whose wish it is.
+    /// The request that began the checkpoint.
     pub fn key(&self) -> RequestKey {
         self.key
     }
 
-    /// When [`Checkpointing::tick`] has something to do.
+    /// Time at which [`Checkpointing::tick`] is due.
     pub fn deadline(&self) -> Time {
         self.again
     }
 
-    /// Says what is to be said now, or again.
+    /// Sends the order of the current stage, for the first time or again.
     pub fn tick(&mut self, now: Time, term: u32, out: &mut VecDeque<Step>) {
         self.again = now + limits::REQUEST_RETRY;
         let app = self.app;
@@ -253,7 +253,7 @@ impl Checkpointing {
         out.push_back(Step::Own(Box::new(order)));
     }
 
-    /// The log has made the cut.
+    /// Takes the cut that the log has made.
     pub fn on_cut_made(&mut self, now: Time, made: CutMade) {
         if matches!(self.stage, Stage::Cutting) {
             self.stage = Stage::Saving(Saving {
@@ -270,14 +270,14 @@ impl Checkpointing {
         }
     }
 
-    /// Its own daemon says why the log would not make the cut.
+    /// Takes the reason of its own daemon why the log makes no cut.
     pub fn on_cut_refused(&mut self, refused: CheckpointEnd, out: &mut VecDeque<Step>) {
         if matches!(self.stage, Stage::Cutting) {
             out.push_back(Step::End(self.key.host, self.end(refused.result)));
         }
     }
 
-    /// The log lets the tasks go on.
+    /// Takes the log's permission for the tasks to resume.
     pub fn on_cut_gone(&mut self, now: Time, gone: CutGone) {
         if let Stage::Saving(saving) = &mut self.stage
             && saving.agreed.epoch == gone.epoch
@@ -287,7 +287,8 @@ impl Checkpointing {
         }
     }
 
-    /// A task stands or was saved, or what a host keeps; or it was not, or a host is lost.
+    /// Takes a report: a task is frozen or saved, or could not be saved; a keeper's chunks; the
+    /// loss of a host.
     pub fn on_saved(&mut self, now: Time, saved: Order) {
         let early_max = limits::TASKS_LIVE_MAX + limits::HOSTS_LIVE_MAX;
         if matches!(self.stage, Stage::Cutting) && self.early.len() < early_max {
@@ -303,7 +304,7 @@ impl Checkpointing {
         }
     }
 
-    /// All may have said what they had to.
+    /// Begins the next stage if all reports for it have arrived.
     fn review(&mut self, now: Time) {
         let Stage::Saving(saving) = &mut self.stage else {
             return;
@@ -314,14 +315,14 @@ impl Checkpointing {
             }
             return;
         }
-        // Of what is saved the parts are taken.
+        // The cost is computed first, because the checkpoint takes the parts away.
         let cost = saving.lost(now);
         if let Some(checkpoint) = saving.whole(now.since(self.begun)) {
             (self.stage, self.again) = (Stage::Committing(checkpoint, cost), now);
         }
     }
 
-    /// The checkpoint is in the store, or is not.
+    /// Takes the result of the commit into the store.
     pub fn on_committed(&mut self, now: Time, committed: Committed) {
         let Stage::Committing(checkpoint, cost) = &self.stage else {
             return;
@@ -359,7 +360,7 @@ impl Checkpointing {
         self.again = now;
     }
 
-    /// The log has ended the cut. The checkpoint is over, or begins again.
+    /// Takes the end of the cut from the log. The checkpoint is over, or is tried again.
     pub fn on_cut_closed(&mut self, now: Time, closed: CutClosed, out: &mut VecDeque<Step>) {
         let (epoch, result) = match &self.stage {
             Stage::Cutting => return,
@@ -377,7 +378,8 @@ impl Checkpointing {
                 Err(Failed::new(FailKind::System, text))
             }
         };
-        // One that ends meanwhile, or cannot be saved just now, is no reason to give up.
+        // A task that ended meanwhile, or that cannot be saved for a moment, is a reason for
+        // another attempt.
         let pause = match &result {
             Err(failed) if failed.kind == FailKind::NoSuchTask => Some(Duration::ZERO),
             Err(failed) if failed.kind == FailKind::Busy => Some(limits::busy_pause(self.tries)),
@@ -394,14 +396,15 @@ impl Checkpointing {
         out.push_back(Step::End(self.key.host, self.end(result)));
     }
 
-    /// Somebody else has come to wait for the end of this one: if it is about to end, that is said again.
+    /// Notes that another requester waits for the end. If the end is due, it is sent again.
     pub fn also_for(&mut self, now: Time) {
         if matches!(self.stage, Stage::Closing { .. }) {
             self.again = now;
         }
     }
 
-    /// What somebody is told who waits for the end of this one, if the application ends with it.
+    /// The result for another requester that waits for the end, if the application ends with this
+    /// checkpoint.
     pub fn end_for(&self, ask: &CheckpointAsk) -> Option<CheckpointEnd> {
         let Stage::Closing {
             result: Ok(report), ..
@@ -415,7 +418,7 @@ impl Checkpointing {
         };
         let result = match (self.stop?, ask.stop) {
             (Stop::End, Some(Stop::End)) => Ok(report.clone()),
-            // A drain is content with any suspension; for somebody it is to be as he said.
+            // A drain accepts any suspension; a user's request needs the same options.
             (Stop::Suspend(made), Some(Stop::Suspend(wished)))
                 if wished.drained != HostId::NONE
                     || (made.drained, made.for_ms) == (wished.drained, wished.for_ms) =>

@@ -1,40 +1,42 @@
 //! The coordinator of an application: drives the moves of its tasks through their phases.
 //!
-//! It is a process of its own, beside a daemon, and speaks to that daemon alone
-//! ([`vm_wire::coordinator`]), which carries its orders to other daemons and what they report to it.
-//! Frames go in, frames come out; a shell reads and writes them.
+//! A coordinator is a process beside a daemon, and communicates only with that daemon
+//! ([`vm_wire::coordinator`]). The daemon forwards the coordinator's orders to other daemons, and
+//! their reports to the coordinator. The state machine takes frames and returns frames; a shell
+//! reads and writes them.
 //!
 //! ```text
-//! asker                coordinator               owner                    target
+//! requester            coordinator               owner                    target
 //! MoveAsk          ->  MoveOrder(term)       ->  MoveOffer            ->
 //! MoveProgress     <-  initialisation        <-                       <-  MoveReady
-//!                  <-  copying               <-  task told to send its memory, in rounds
-//!                  <-  interruption          <-  task told to stop
-//!                  <-  draining, saving      <-  it stands, its image is written
+//!                  <-  copying               <-  the task sends its memory, in pre-copy rounds
+//!                  <-  interruption          <-  the task is being frozen
+//!                  <-  draining, saving      <-  the task is frozen, its image is written
 //!                  <-  resumption            <-  the image is whole: MoveRelease
 //! MoveEnd          <------------------------ <-  Relocate applied
 //! ```
 //!
-//! # What it decides
+//! # Decisions
 //!
-//! Which moves are under way, how far each may take, and when one is called off. What becomes of a
-//! task is never in its hands alone: the owner keeps time limits of its own, which are longer, and
-//! the log decides where the task goes on. So a coordinator that dies or hangs in any phase costs
-//! nothing but its orders. The one that takes its place, under the next *term*, knows nothing: each
-//! asker asks it again, it orders again, and the owner answers with the phase that the move is in, or
-//! with its end. Orders of another term than the agreed one do nothing.
+//! The coordinator decides which moves run, how long each phase may take, and when a move is
+//! cancelled. It never decides alone about a task: the owner has longer time limits of its own, and
+//! the log decides where the task resumes. So a coordinator that dies or hangs in any phase loses
+//! only its orders. Its successor, under the next *term*, begins without any state: each requester
+//! repeats its request, the coordinator repeats the order, and the owner replies with the phase or
+//! the end of the move. Orders of another term than the agreed term have no effect.
 //!
-//! # What holds
+//! # Invariants
 //!
-//! - The phases of a move follow each other as in [`MovePhase::ALL`], none is left out and none comes
-//!   twice; a move ends in any of them, and after a take-over it is met in any of them.
-//! - An order is repeated until its owner has answered, and then as a question how far the move is.
-//! - A move is called off only before its resumption.
-//! - Checkpoints are made one after the other, and no move begins while one is made: wishes wait, as
-//!   long and as many as [`limits`] says.
+//! - The phases of a move follow each other as in [`MovePhase::ALL`]. No phase is left out or
+//!   repeated. A move may end in any phase, and a successor may find a move in any phase.
+//! - An order is repeated until its owner has replied, and after that to request the phase of the
+//!   move.
+//! - A move is cancelled only before its resumption.
+//! - Checkpoints are made one after the other, and no move begins while a checkpoint is made.
+//!   Requests wait, within the limits of time and number in [`limits`].
 //!
-//! The phases are the five of TotalCheckpoint (Kovács 2008), and copying, in which the task runs;
-//! `docs/protocol.md` lays them and the messages beside those of the thesis.
+//! The phases are the five phases of TotalCheckpoint (Kovács 2008), and copying, during which the
+//! task runs. `docs/protocol.md` compares the phases and messages with those of the thesis.
 
 use super::checkpointing::{Checkpointing, Step};
 use std::collections::{BTreeMap, VecDeque};
@@ -51,7 +53,7 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// A move under way.
+/// A move that has not ended.
 #[derive(Debug)]
 struct Move {
     tid: Tid,
@@ -59,52 +61,53 @@ struct Move {
     incarnation: u32,
     to: HostId,
     way: MoveWay,
-    /// `None` until the owner has answered.
+    /// Last reported phase; `None` until the owner has replied.
     phase: Option<MovePhase>,
-    /// When it is called off; `None` where it cannot be, or has been.
+    /// Time at which the move is cancelled; `None` if it may not be cancelled, or is being
+    /// cancelled.
     due: Option<Time>,
-    /// Why it was called off.
+    /// Reason for the cancellation, once the move is being cancelled.
     called_off: Option<String>,
-    /// When the owner is asked again.
+    /// Time at which the order is sent to the owner again.
     again: Time,
 }
 
-/// A coordinator. See the module.
+/// The coordinator of one application, as the module describes it.
 #[derive(Debug, Default)]
 pub struct Coordinator {
-    /// What it serves, once the log has it.
+    /// The application and the term that the log has appointed the coordinator for.
     serves: Option<Serve>,
     moves: BTreeMap<RequestKey, Move>,
-    /// One at a time.
+    /// The checkpoint that is being made.
     checkpoint: Option<Checkpointing>,
-    /// Wishes for others, in their order.
+    /// Waiting requests for checkpoints, in their order.
     waiting: VecDeque<(HostId, CheckpointAsk)>,
 }
 
 impl Coordinator {
-    /// One that serves nothing yet. The frame is what it says first; `pid` is its process.
+    /// A coordinator without an application, and its first frame. `pid` is its process id.
     pub fn new(pid: u32) -> (Self, Frame) {
         (Self::default(), CoordinatorReady { pid }.frame())
     }
 
-    /// The moves under way, with the tasks and how far they are as far as it knows.
+    /// The moves that have not ended, each with its task and its last reported phase.
     pub fn moves(&self) -> impl Iterator<Item = (RequestKey, Tid, Option<MovePhase>)> {
         self.moves
             .iter()
             .map(|(key, moving)| (*key, moving.tid, moving.phase))
     }
 
-    /// When [`Coordinator::tick`] has something to do.
+    /// Time at which [`Coordinator::tick`] is due.
     pub fn deadline(&self) -> Option<Time> {
         let times = |moving: &Move| moving.due.map_or(moving.again, |due| due.min(moving.again));
         let checkpoint = self.checkpoint.as_ref().map(Checkpointing::deadline);
         self.moves.values().map(times).chain(checkpoint).min()
     }
 
-    /// Takes a frame of its daemon's; what it says goes into `out`.
+    /// Takes a frame of the coordinator's daemon. Replies go into `out`.
     ///
     /// # Errors
-    /// [`CodecError`] when the frame is none that a daemon sends: then it is of no use any more.
+    /// [`CodecError`] when the frame is none that a daemon sends. The connection is of no use then.
     pub fn on_frame(
         &mut self,
         now: Time,
@@ -149,7 +152,7 @@ impl Coordinator {
             | Order::CutGone(_)
             | Order::Committed(_)
             | Order::CutClosed(_) => self.on_checkpoint(now, order, out),
-            // Its daemon passes on nothing else.
+            // The daemon forwards no other orders.
             _ => {}
         }
     }
@@ -229,7 +232,7 @@ impl Coordinator {
         }
     }
 
-    /// Something came about the checkpoint that is being made.
+    /// Takes an order about the checkpoint that is being made.
     fn on_checkpoint(&mut self, now: Time, order: Order, out: &mut VecDeque<Frame>) {
         let Some(making) = &mut self.checkpoint else {
             return;
@@ -259,7 +262,7 @@ impl Coordinator {
         self.go_on(now, out);
     }
 
-    /// Those that have waited for the end of a checkpoint.
+    /// Begins the moves that waited for the end of a checkpoint.
     fn begin_moves(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         let wait = self.moves.iter().filter(|(_, it)| it.phase.is_none());
         for key in wait.map(|(key, _)| *key).collect::<Vec<_>>() {
@@ -267,7 +270,7 @@ impl Coordinator {
         }
     }
 
-    /// The checkpoint goes on, if something of it is due.
+    /// Lets the checkpoint send its order, if the order is due.
     fn go_on(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         let (Some(serves), Some(making)) = (self.serves, &mut self.checkpoint) else {
             return;
@@ -299,7 +302,8 @@ impl Coordinator {
         }
     }
 
-    /// Orders the move from the owner, or asks how far it is, or calls it off.
+    /// Sends the owner the order for a move, or its cancellation. The order also requests the phase
+    /// of the move.
     fn ask_owner(&mut self, now: Time, key: RequestKey, out: &mut VecDeque<Frame>) {
         let (Some(serves), Some(moving)) = (self.serves, self.moves.get_mut(&key)) else {
             return;
@@ -358,7 +362,7 @@ impl Coordinator {
         let first = moving.phase.is_none();
         let passed: Vec<MovePhase> = MovePhase::ALL.into_iter().filter(missed).collect();
         for next in passed {
-            // A move that was under way before is met where it is.
+            // A move that began under an earlier coordinator starts at its current phase.
             if first && next < phase {
                 continue;
             }
@@ -367,7 +371,7 @@ impl Coordinator {
         }
     }
 
-    /// Time passed.
+    /// Repeats orders and cancels moves that are due at `now`.
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         let due = |moving: &Move| moving.again <= now || moving.due.is_some_and(|due| due <= now);
         let keys: Vec<RequestKey> = self
@@ -389,7 +393,7 @@ impl Coordinator {
 }
 
 impl Move {
-    /// The move has come to a phase.
+    /// Sets the phase of the move and its time limit.
     fn enter(&mut self, now: Time, phase: MovePhase) {
         self.phase = Some(phase);
         if self.called_off.is_some() && phase != MovePhase::Resumption {
@@ -397,7 +401,7 @@ impl Move {
         }
         self.due = match phase {
             MovePhase::Initialisation => Some(now + limits::PHASE_INITIALISATION),
-            // The four together, as the owner counts them.
+            // One limit for the four phases until the image is whole, as at the owner.
             MovePhase::Copying => Some(now + limits::PHASE_IMAGE),
             MovePhase::Interruption | MovePhase::Draining | MovePhase::Saving => {
                 self.due.or(Some(now + limits::PHASE_IMAGE))
@@ -474,7 +478,7 @@ mod tests {
             setting
         }
 
-        /// What it says, but that it heard.
+        /// The replies to a frame, without the confirmation that it was taken.
         fn frame(&mut self, frame: Frame) -> Vec<(HostId, Order)> {
             self.numbers += 1;
             let mut out = VecDeque::new();
@@ -522,7 +526,7 @@ mod tests {
             said.into_iter().map(phase).collect()
         }
 
-        /// Time goes on to what is due next.
+        /// Advances the time to the next deadline.
         fn wait(&mut self) -> Vec<(HostId, Order)> {
             self.now = self.coordinator.deadline().expect("something is due");
             let mut out = VecDeque::new();
@@ -577,7 +581,7 @@ mod tests {
             setting.report(7, 5, MoveState::In(Saving)),
             [Draining, Saving]
         );
-        // A late one changes nothing.
+        // A late report changes nothing.
         assert_eq!(setting.report(7, 5, MoveState::In(Interruption)), []);
         assert_eq!(
             setting.report(7, 5, MoveState::In(Resumption)),
@@ -595,7 +599,7 @@ mod tests {
         assert_eq!(setting.wait(), [ordered(4, 7, 5)]);
         let saving = MovePhase::Saving;
         assert_eq!(setting.report(7, 5, MoveState::In(saving)), [saving]);
-        // Who asks again is told how far it is, and the owner is not ordered anew.
+        // A repeated request gets the phase of the move. The owner gets no new order.
         let again = setting.ask(7, 5);
         assert!(
             matches!(&again[..], [(ASKER, Order::MoveProgress(progress))]

@@ -59,7 +59,7 @@ fn saved(sequence: u32, epoch: u32, result: Result<u64, FailKind>) -> Order {
     })
 }
 
-/// A host keeps so many bytes.
+/// The report of a host that keeps `bytes` bytes.
 fn kept(host: u16, epoch: u32, bytes: usize) -> Order {
     let chunks = KeptChunks {
         host: HostId(host),
@@ -88,7 +88,7 @@ impl Setting {
         Self::of(None)
     }
 
-    /// The application ends with it.
+    /// A checkpoint with which the application ends.
     fn stopping() -> Self {
         Self::of(Some(Stop::End))
     }
@@ -105,7 +105,7 @@ impl Setting {
         Setting { now, making }
     }
 
-    /// What it says when it is due.
+    /// The steps at the next deadline.
     fn says(&mut self) -> Vec<Step> {
         self.now = self.making.deadline();
         let mut out = VecDeque::new();
@@ -131,7 +131,7 @@ impl Setting {
         self.making.on_cut_made(self.now, CutMade { agreed });
     }
 
-    /// A task stands.
+    /// A task is frozen.
     fn stands(&mut self, sequence: u32, epoch: u32) {
         let stands = PartStands {
             app: tid(1),
@@ -143,13 +143,13 @@ impl Setting {
         self.making.on_saved(self.now, stands);
     }
 
-    /// The log lets the tasks go on.
+    /// The log lets the tasks resume.
     fn gone(&mut self, epoch: u32) {
         let app = tid(1);
         self.making.on_cut_gone(self.now, CutGone { app, epoch });
     }
 
-    /// All hosts say that they keep little.
+    /// Both keepers report few bytes.
     fn kept(&mut self, epoch: u32) {
         for host in [1, 3] {
             self.making.on_saved(self.now, kept(host, epoch, 10));
@@ -198,30 +198,31 @@ fn closed_with(epoch: u32, cost_us: u64) -> Step {
 fn tasks_go_on_when_all_stand_and_a_checkpoint_is_committed_when_all_are_saved() {
     let mut setting = Setting::new();
     assert_eq!(setting.says(), [wants_cut()]);
-    // Again, until it is answered.
+    // The order is repeated until the reply.
     assert_eq!(setting.says(), [wants_cut()]);
     setting.cut(5);
     setting.stands(2, 5);
     assert_eq!(setting.says(), []);
     setting.stands(2, 5);
-    // One that is of another cut, or no member, does not count.
+    // A report of another cut, or of a task that is no member, does not count.
     setting.stands(1, 4);
     setting.stands(3, 5);
     assert_eq!(setting.says(), []);
     setting.stands(1, 5);
-    // Nor do they go on before all hosts have said what they keep.
+    // The tasks resume only after all keepers have reported.
     setting.making.on_saved(setting.now, kept(3, 5, 10));
     setting.making.on_saved(setting.now, kept(2, 5, 10));
     assert_eq!(setting.says(), []);
     setting.making.on_saved(setting.now, kept(1, 5, 10));
     assert_eq!(setting.says(), [wants_go(5)]);
-    // Again, until it is answered, though an owner knows of it first.
+    // The order is repeated until the reply, although an owner already knows of it.
     setting.making.on_saved(setting.now, saved(2, 5, Ok(30)));
     setting.gone(4);
     assert_eq!(setting.says(), [wants_go(5)]);
     setting.gone(5);
     assert_eq!(setting.says(), []);
-    // One that was saved may end; of another cut, or no member, does not count.
+    // A saved task may end. A report of another cut, or of a task that is no member, does not
+    // count.
     let ended = saved(2, 5, Err(FailKind::NoSuchTask));
     setting.making.on_saved(setting.now, ended);
     setting.making.on_saved(setting.now, saved(1, 4, Ok(12)));
@@ -250,7 +251,7 @@ fn tasks_go_on_when_all_stand_and_a_checkpoint_is_committed_when_all_are_saved()
 
 #[test]
 fn it_costs_the_time_that_tasks_stood_and_some_of_that_in_which_copies_wrote() {
-    // Bytes of each of the two on one host, the time that they took, and what was lost.
+    // Bytes of each of the two tasks on one host, the time of the save, and the cost.
     let second = 1_000_000;
     let gib = limits::CHECKPOINT_LOSS_BYTES / 3;
     for (bytes, took, cost) in [
@@ -270,7 +271,7 @@ fn it_costs_the_time_that_tasks_stood_and_some_of_that_in_which_copies_wrote() {
                 .making
                 .on_saved(setting.now, saved(task, 5, Ok(bytes)));
         }
-        // The store is slow, which costs nothing.
+        // A slow store costs the application nothing.
         setting.now = setting.now + Duration::from_secs(5);
         let (app, epoch, result) = (tid(1), 5, Ok(()));
         let committed = Committed { app, epoch, result };
@@ -333,7 +334,7 @@ fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
     let [(ASKER, end)] = &close.ends[..] else {
         panic!("{close:?}");
     };
-    // For whoever comes now it is said again, at once.
+    // For another requester the end is sent again, at once.
     let now = setting.now;
     assert!(setting.making.deadline() > now);
     setting.making.also_for(now);
@@ -414,7 +415,7 @@ fn a_cut_that_others_have_ended_leaves_no_checkpoint() {
     setting.cut(1);
     assert_eq!(setting.closed(0, false), None);
     assert_eq!(setting.closed(1, false), Some(Err(FailKind::System)));
-    // Also where it was committed just too late.
+    // The same holds for a checkpoint that was committed too late.
     let mut setting = Setting::new();
     setting.cut(2);
     setting.kept(2);
