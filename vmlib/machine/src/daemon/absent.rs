@@ -1,27 +1,29 @@
-//! Frames for a task that is here and has no data socket yet, or stands still, and frames for a host to which a link
-//! is being made: they wait.
+//! Frames that wait: for a local task that has no data socket yet or is frozen, and for a host to
+//! which a link is being made.
 //!
-//! Their sender may not enter its library again for hours, and nobody else could send them again.
+//! Only the sender of a dropped frame can send the frame again, and the sender's program may not
+//! call the library for hours.
 
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{Frame, Op, Tid, limits};
 
-/// Senders of frames that found no room, at most.
+/// Limit of the senders whose frames found no room.
 const MISSED_MAX: usize = 65_536;
 
-/// What waits for one task, or for one link.
+/// The frames that wait for one task, or for one link.
 #[derive(Debug, Default)]
 pub(super) struct Absent {
     frames: VecDeque<Frame>,
     bytes: usize,
-    /// Whose frames found no room: they are asked to send again.
+    /// The senders whose frames found no room; they are asked to send these frames again.
     missed: BTreeSet<Tid>,
-    /// How many frames those were.
+    /// Number of chunks that found no room.
     missed_chunks: u64,
 }
 
 impl Absent {
-    /// Takes a frame; `all` are the bytes that wait for all of these.
+    /// Keeps a frame, if there is room. `all` is the number of bytes in all `Absent` of this
+    /// daemon.
     pub fn take(&mut self, frame: &Frame, all: &mut usize) {
         let len = frame.len();
         let fits = self.bytes + len <= limits::QUEUE_BYTES && *all + len <= limits::ABSENT_BYTES;
@@ -34,12 +36,13 @@ impl Absent {
         }
     }
 
-    /// How many chunks found no room.
+    /// Number of chunks that found no room.
     pub fn missed_chunks(&self) -> u64 {
         self.missed_chunks
     }
 
-    /// All that waited, in the order in which it came, and whose frames found no room.
+    /// Removes and returns the waiting frames, in the order of their arrival, and the senders whose
+    /// frames found no room.
     pub fn leave(&mut self, all: &mut usize) -> (VecDeque<Frame>, BTreeSet<Tid>) {
         let waited = std::mem::take(self);
         *all -= waited.bytes;

@@ -1,48 +1,50 @@
-//! The configuration of a daemon: constant after its start.
+//! The configuration of a daemon, which is constant after its start.
 
 use crate::AgreementConfig;
 use std::time::Duration;
 use vm_wire::{agreed::HostFacts, limits};
 
-/// What a daemon needs to know at its start.
+/// The configuration of a daemon.
 #[derive(Debug, Clone)]
 pub struct DaemonConfig {
-    /// What the host says of itself.
+    /// Facts about the host that the agreed state contains.
     pub facts: HostFacts,
-    /// Drawn at random at the start; makes asking twice for a place in the machine one host.
+    /// Drawn at random at the start. A join that is repeated with the same nonce adds only one
+    /// host.
     pub nonce: u64,
-    /// Drawn at random at the start, secret: tokens of tasks are made of it.
+    /// Drawn at random at the start, and secret: the seed of the tokens of tasks.
     pub seed: u64,
-    /// The release, for people.
+    /// The release of the daemon, for people.
     pub release: String,
-    /// Unacknowledged bytes that a task may have towards one receiver.
+    /// Unacknowledged bytes that a task may retain for one receiver.
     pub window_bytes: u64,
-    /// Bytes of messages that a task may keep unread.
+    /// Bytes of unread messages in the inbox of a task.
     pub inbox_bytes: u64,
-    /// Whether it drains its host when it is asked to end ([`Input::Stop`](crate::Input::Stop)), and how long at most,
-    /// before it leaves with what is left.
+    /// Time limit of the drain that the daemon makes when it is asked to end
+    /// ([`Input::Stop`](crate::Input::Stop)), before it leaves in any case. `None`: it leaves
+    /// without a drain.
     pub drain_at_stop: Option<Duration>,
-    /// Whether the applications of tasks that cannot leave are suspended in that drain.
+    /// Whether that drain suspends the applications of tasks that cannot leave.
     pub suspend_at_stop: bool,
-    /// For how long applications are suspended that cannot leave when this host drains. Milliseconds;
-    /// 0: until they are resumed.
+    /// Duration for which an application is suspended if it cannot leave during a drain of this
+    /// host. Milliseconds; 0 for no limit.
     pub suspended_for_ms: u64,
-    /// The working folder of this host: what a task has open below it is looked for below that of
-    /// the host to which it moves.
+    /// The working folder of this host. The path of an open file below it is replaced by the path
+    /// below the working folder of the host to which the task moves.
     pub work_dir: Option<String>,
-    /// Where its checkpoints are, for people.
+    /// The path of the store, for people.
     pub store: String,
-    /// The time of day at the shell's [`Time`](crate::Time) 0: milliseconds since 1970.
+    /// The time of day at the shell's [`Time`](crate::Time) 0, in milliseconds since 1970.
     pub clock_ms: u64,
-    /// Whether it makes links at once to the hosts of the machine that it was let into, and within which
-    /// time it has to have them ([`Output::Linked`](crate::Output::Linked)).
+    /// Time limit for the links that a host makes at once when it is admitted to a machine
+    /// ([`Output::Linked`](crate::Output::Linked)). `None`: the daemon makes links on demand only.
     pub link_time: Option<Duration>,
-    /// For the log.
+    /// The configuration of the agreement.
     pub agreement: AgreementConfig,
 }
 
 impl DaemonConfig {
-    /// The defaults, for a host of these facts.
+    /// The default configuration for a host with these facts.
     pub fn new(facts: HostFacts, nonce: u64) -> Self {
         DaemonConfig {
             facts,

@@ -1,8 +1,8 @@
-//! Requests of consoles are handed to the subsystems that carry them out.
+//! Dispatch of the requests of consoles to the subsystems that carry them out.
 //!
-//! A request gets its reply at once, or waits for a result of a subsystem, or for an event of the
-//! machine (a host that joins or leaves, the end of this daemon). The requests that wait belong to
-//! `console` and are forgotten when their console is gone.
+//! A request gets its reply at once; or after the result of a subsystem; or after an event of the
+//! machine (a host joins or leaves, this daemon ends). The waiting requests belong to `console`,
+//! which drops them when their console is gone.
 
 use super::{
     Daemon,
@@ -23,13 +23,13 @@ use vm_wire::{
     version::Offer,
 };
 
-/// How a request goes on.
+/// The result of the start of a request.
 enum Reply {
     Now(Answer),
     Later(Awaited),
 }
 
-/// The answer comes later, unless it is a failure.
+/// The reply comes later, unless the request failed.
 fn later(asked: Result<(), Failed>) -> Reply {
     match asked {
         Ok(()) => Reply::Later(Awaited::Result),
@@ -57,7 +57,7 @@ impl Daemon {
         }
     }
 
-    /// A console broke the protocol, or there are too many.
+    /// Closes the connection of a console that broke the protocol or exceeded a limit.
     pub(super) fn refuse_console(&mut self, conn: ConnId, why: &str) {
         self.cx.counters.refused_local += 1;
         let failed = Failed::new(FailKind::BadRequest, why);
@@ -211,7 +211,7 @@ impl Daemon {
         }
     }
 
-    /// A run starts where its console is, one task, and one per console.
+    /// Checks the place of a run: one task, on the host of its console, and one run per console.
     fn run_place(&self, conn: ConnId, spawn: &Spawn) -> Result<(), Failed> {
         let here = &self.cx.config.facts.name;
         let elsewhere = match &spawn.place {
@@ -254,8 +254,8 @@ impl Daemon {
         }
     }
 
-    /// A spawn or run that a console asked for is complete. All of it was started, or it failed;
-    /// what was started nevertheless is named.
+    /// Replies to a spawn or run of a console that is complete. It fails if not all tasks were
+    /// started, and names the started ones.
     pub(super) fn answer_spawn(
         &mut self,
         conn: ConnId,
@@ -293,7 +293,7 @@ impl Daemon {
         })
     }
 
-    /// A console, a joiner or a connection that wanted to enrol is gone.
+    /// The connection of a console, a joiner or an enrolling process is closed.
     pub(super) fn on_conn_gone(&mut self, conn: ConnId) {
         self.cx.agreement.joiner_gone(conn);
         for enrolling in self.births.enrolling.values_mut() {
@@ -307,7 +307,7 @@ impl Daemon {
         }
     }
 
-    /// A console sends something to the master of its run.
+    /// Handles a frame of a console for the master of its run.
     fn on_run_frame(&mut self, conn: ConnId, frame: &Frame) {
         let (cx, tasks) = (&mut self.cx, &self.tasks);
         match self.consoles.on_run_frame(cx, tasks, conn, frame) {
@@ -317,7 +317,7 @@ impl Daemon {
         }
     }
 
-    /// A task here wrote something.
+    /// A process of this host wrote output.
     pub(super) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
         let task = self.tasks.get(&tid);
         let Some(task) = task.filter(|task| task.image.is_none()) else {
@@ -334,7 +334,8 @@ impl Daemon {
         self.consoles.on_output(&mut self.cx, app, console, lines);
     }
 
-    /// There may be room in channels for output of masters, and for the releases behind it.
+    /// There may be room in channels for output of masters: sends it, and releases the masters that
+    /// waited for that.
     pub(super) fn review_unsent(&mut self) {
         for tid in self.consoles.waiting_masters() {
             self.consoles.on_room(&mut self.cx, tid);
@@ -342,7 +343,7 @@ impl Daemon {
         }
     }
 
-    /// The host of consoles is lost: no daemon there is waited for.
+    /// The host of consoles is lost: their tasks wait for no daemon there any more.
     pub(super) fn lose_far_console(&mut self, host: HostId) {
         let there = self.tasks.iter().filter(|(_, task)| task.console == host);
         for tid in there.map(|(tid, _)| *tid).collect::<Vec<_>>() {
@@ -354,7 +355,7 @@ impl Daemon {
         }
     }
 
-    /// A host has sent, or has, all that it was asked about.
+    /// A host reports that it has sent, or has received, all output that it was asked about.
     pub(super) fn on_flushed(&mut self, host: HostId, flushed: &Flushed) {
         match flushed.number {
             NO_MOVE => self.consoles.on_last_lines(&mut self.cx, host, flushed.app),

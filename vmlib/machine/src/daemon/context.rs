@@ -1,5 +1,5 @@
-//! The context that all subsystems of a daemon share: its clock, configuration, identity, the agreement, the
-//! routes, the timers, the numbers that it gives out, and the outbox.
+//! The context that all subsystems of a daemon share: clock, configuration, identity, agreement,
+//! routes, timers, numbers and outbox.
 //!
 //! A subsystem gets `&mut Context` beside its own tables. The context knows no subsystem.
 
@@ -17,76 +17,80 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// Something that is due at a time of the daemon's own.
+/// An action of the daemon that is due at a certain time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
-    /// This host has to have links.
+    /// The time limit for the links of a host that has just joined.
     Arrival,
-    /// Make the link to a host again.
+    /// Makes the link to a host again.
     Reconnect(HostId),
-    /// The link to a host may be down for long.
+    /// Checks whether the link to a host has been down for `limits::LINK_DOWN`.
     LinkDown(HostId),
-    /// A task waited long enough for the log to know whom its request is about.
+    /// The time limit for the log to know the task that request `.1` of task `.0` is about.
     Parked(Tid, u64),
-    /// The log had time to know the second task, of which the first awaits messages.
+    /// The time limit for the log to know the second task, from which the first task awaits
+    /// messages.
     Awaited(Tid, Tid),
-    /// A listing waited long enough for the other hosts.
+    /// The time limit for the replies of hosts to a listing.
     Listing(u64),
-    /// A measurement waited long enough for processes that are being started.
+    /// The time limit for starting processes that a measurement waits for.
     Measure(u64),
-    /// A run's end waited long enough for the last lines.
+    /// The time limit for the last lines of a run that ends.
     Flush(Tid),
-    /// A stage of a move takes too long, or is in doubt.
+    /// Checks whether the move of a task, in that incarnation, takes too long or is in doubt.
     Move(Tid, u32),
-    /// The process of an application's coordinator, by its number, takes too long.
+    /// Checks whether the coordinator process of an application, by its number, takes too long.
     Coordinator(Tid, u64),
-    /// No coordinator has taken up a move, or a checkpoint, that is wanted here.
+    /// The time limit for a coordinator to accept the move request of that number.
     Asked(u64),
+    /// The time limit for a coordinator to accept the checkpoint request of that number.
     CheckpointAsked(u64),
-    /// A move that could not be made for a reason that passes is wanted again.
+    /// Repeats a move request that was refused for a reason that passes.
     AskAgain(u64),
-    /// A checkpoint of an application is to be made by itself.
+    /// The next checkpoint by the policy of an application is due.
     Policy(Tid),
-    /// Portable tasks of an application have had time to come to safe points, before a cut.
+    /// The time limit for portable tasks of an application to reach safe points before a cut.
     Hold(Tid),
-    /// An application has ended well some time ago.
+    /// Removes the checkpoints of an application that has ended well.
     Finished(Tid),
-    /// A cut of an application may have lasted for too long.
+    /// Checks whether a cut of an application, of that epoch, takes too long.
     Cut(Tid, u32),
-    /// An application takes too long to be brought back, in that generation.
+    /// The time limit for the restore of an application in that generation.
     Revive(Tid, u32),
-    /// Bring an application back that goes back.
+    /// Tries the recovery of an application.
     Recover(Tid),
-    /// Hosts were asked what is in their stores, in the question of that number.
+    /// The time limit for the store inventories of hosts, for the query of that number.
     Stock(u64),
-    /// The time of an application that is suspended may be over, or it may be resumed.
+    /// Checks whether the time of a suspended application is over, and whether it can be resumed.
     Suspension(Tid),
-    /// There may be room for applications that are suspended.
+    /// Checks whether there is room for suspended applications.
     Room,
-    /// Look at the tasks that a drain could not move yet, and how long it may still take.
+    /// Tries the tasks that a drain could not move yet, and checks its time limit.
     Drain,
-    /// Look how far the departure is.
+    /// Reviews the departure of this host.
     Departure,
 }
 
-/// The purpose of a question to the shell.
+/// The purpose of a request to the shell that has a result.
 #[derive(Debug)]
 pub(super) enum Question {
-    /// The program of the spawn order `(asker, request)`.
+    /// The path of the program of the spawn order `(requester, request)`.
     Program(Tid, u64),
-    /// The content of a checkpoint, for the restart request of that number.
+    /// A checkpoint, for the restart request of that number.
     Restart(u64),
-    /// Likewise, for the tasks here of an application that is brought back in that generation.
+    /// The manifest of a checkpoint, for the local tasks of an application that is restarted in
+    /// that generation.
     Revive(Tid, u32),
-    /// The manifest of a checkpoint, for the question of another host's daemon.
+    /// The manifest of a checkpoint, for the request of that number from another host's daemon.
     Manifest(HostId, u64),
-    /// The checkpoints in this host's store, for the inventory query that has the same number.
+    /// The inventory of this host's store, for the query of the same number.
     OwnStock,
-    /// Likewise, for the question of another host's daemon.
+    /// The inventory of this host's store, for the request of that number from another host's
+    /// daemon.
     Stock(HostId, u64),
-    /// The usage of this host's tasks, for the listing that has the same number.
+    /// The usage of this host's tasks, for the listing of the same number.
     Listing,
-    /// Likewise, for the question of another host's daemon.
+    /// The usage of this host's tasks, for the request of that number from another host's daemon.
     Usage(HostId, u64),
 }
 
@@ -96,35 +100,35 @@ pub(super) struct Context {
     pub config: DaemonConfig,
     pub machine: MachineId,
     pub me: HostId,
-    /// This daemon as an end of channels.
+    /// The id of this daemon as an end of channels.
     pub tid: Tid,
-    /// The time of the step.
+    /// The time of the current step.
     pub now: Time,
     pub agreement: Agreement,
     pub endpoint: Endpoint,
-    /// Messages that ended tasks left for others.
+    /// Retains the undelivered messages of ended tasks.
     pub keeper: Keeper,
     pub routes: Routes,
-    /// Sequence number of the next task born here.
+    /// Sequence number of the next task that is born on this host.
     pub next_sequence: u32,
-    /// Number of the next request that this daemon itself makes of the log.
+    /// Number of the next request that this daemon makes itself.
     pub next_request: u64,
     pub next_question: u64,
     pub questions: BTreeMap<u64, Question>,
     pub timers: BTreeSet<(Time, Timer)>,
     pub counters: Counters,
-    /// Decisions of the agreement that are not carried out yet.
+    /// Outputs of the agreement that are not carried out yet.
     pub decisions: VecDeque<AgreementOutput>,
-    /// Frames of endpoint and keeper that are not routed yet.
+    /// Frames of the endpoint and the keeper that are not routed yet.
     pub frames: VecDeque<Frame>,
     /// Effects that are not delivered yet. Empty between two steps.
     pub effects: VecDeque<Effect>,
-    /// Orders to the shell, in their order. Empty between two steps.
+    /// Outputs to the shell, in their order. Empty between two steps.
     pub out: Outbox,
 }
 
 impl Context {
-    /// The context of a daemon that begins with this state of the log.
+    /// The context of a daemon that starts with the agreed state in `agreement`.
     pub fn new(now: Time, config: DaemonConfig, agreement: Agreement) -> Self {
         let machine = agreement.state().machine();
         let me = agreement.me();
@@ -163,17 +167,17 @@ impl Context {
         }
     }
 
-    /// Has another subsystem do this.
+    /// Leaves an effect for another subsystem.
     pub fn effect(&mut self, effect: Effect) {
         self.effects.push_back(effect);
     }
 
-    /// Has the shell do this after the step.
+    /// Adds an output for the shell, which carries it out after the step.
     pub fn emit(&mut self, output: Output) {
         self.out.push_back(output);
     }
 
-    /// A host's name, for people.
+    /// The name of a host, for people.
     pub fn host_name(&self, host: HostId) -> String {
         match self.agreement.state().host(host) {
             Some(found) => found.facts.name.clone(),
@@ -181,7 +185,7 @@ impl Context {
         }
     }
 
-    /// The reason why nothing is requested of a host to which this one has no link.
+    /// The error text for a request that needs a link which this host does not have.
     pub fn cannot_reach(&self, host: HostId) -> String {
         let (here, name) = (&self.config.facts.name, self.host_name(host));
         format!("host '{here}' cannot reach host '{name}' (see 'vm conf')")
@@ -203,7 +207,7 @@ impl Context {
         question
     }
 
-    /// Sends an order to another host's daemon; `false` if too many wait already.
+    /// Sends an order to another host's daemon. `false` if the send queue is full.
     pub fn send_order(&mut self, host: HostId, order: &Order) -> bool {
         let to = Tid::daemon(self.machine, host);
         let payload = Bytes::from(order.to_payload());
@@ -212,13 +216,13 @@ impl Context {
             .is_ok()
     }
 
-    /// Likewise, if it leaves room for orders: it can be lost, and they cannot.
+    /// Sends an order that may be lost, if the send queue keeps half of its room for other orders.
     pub fn send_news(&mut self, host: HostId, order: &Order) -> bool {
         let to = Tid::daemon(self.machine, host);
         self.queue_within(limits::QUEUE_BYTES / 2, to, order)
     }
 
-    /// Likewise, if less than so many bytes wait for that daemon.
+    /// Sends an order, if fewer than `limit` bytes wait for that daemon.
     pub fn send_within(&mut self, limit: usize, host: HostId, order: &Order) -> bool {
         let to = Tid::daemon(self.machine, host);
         self.queue_within(limit, to, order)
@@ -233,7 +237,7 @@ impl Context {
         queued.is_ok()
     }
 
-    /// A peer broke the protocol.
+    /// Closes the link of a peer that broke the protocol.
     pub fn refuse_peer(&mut self, host: HostId, why: &str) {
         self.counters.refused_peer += 1;
         let name = self.host_name(host);
@@ -242,7 +246,7 @@ impl Context {
         self.out.push_back(Output::Disconnect(host));
     }
 
-    /// The failure that names a task which is not there.
+    /// The failure of a request about a task that has ended or does not exist.
     pub fn no_such_task(&self, tid: Tid) -> Failed {
         let shown = tid.show(self.machine);
         let text = match self
@@ -269,27 +273,28 @@ impl Context {
         Failed::new(FailKind::NoSuchTask, text)
     }
 
-    /// Of the application of a task here.
+    /// The generation of the application of a task, living or ended; 0 if the task is unknown.
     pub fn generation_of(&self, tid: Tid) -> u32 {
         let state = self.agreement.state();
         let app = state.task(tid).map(|task| task.app);
         app.map_or(0, |app| state.epochs(app).generation)
     }
 
-    /// The life in which the application of a task is, as the log here knows it.
+    /// The generation of the application of a living task, by the local log; 0 if there is no such
+    /// task.
     pub fn life_of(&self, tid: Tid) -> u32 {
         let state = self.agreement.state();
         let task = state.living_task(tid);
         task.map_or(0, |task| state.epochs(task.app).generation)
     }
 
-    /// The time of day. Milliseconds since 1970.
+    /// The time of day in milliseconds since 1970.
     pub fn clock_ms(&self) -> u64 {
         self.config.clock_ms.saturating_add(self.now.0 / 1_000)
     }
 
-    /// A token that no other process can know: a step of splitmix64 over the secret seed. No token is
-    /// given out twice, because a step maps different seeds to different tokens.
+    /// A token that no other process can guess: a step of splitmix64 over the secret seed. Two
+    /// tokens are never equal, because a step maps different seeds to different tokens.
     pub fn token(&mut self) -> u64 {
         self.config.seed = self.config.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.config.seed;
@@ -298,7 +303,8 @@ impl Context {
         z ^ (z >> 31)
     }
 
-    /// Sequence numbers for `count` new tasks: the first one.
+    /// Reserves the sequence numbers of `count` new tasks and returns the first one. `None` if
+    /// there are not enough left.
     pub fn number_tasks(&mut self, count: u32) -> Option<u32> {
         let first = self.next_sequence;
         let next = first.checked_add(count)?;
@@ -314,8 +320,9 @@ impl Context {
         self.config.facts.store_local
     }
 
-    /// The host of an application's coordinator; if the application has none yet, the host that has to
-    /// start one. None while the host of the coordinator is lost: the log will name the next one.
+    /// The host that receives requests for an application's coordinator: the host of the
+    /// coordinator, or, if there is none yet, the host that has to start one. `None` while the host
+    /// of the coordinator is lost and the log has not appointed another one.
     pub fn where_to_ask(&self, app: Tid) -> Option<HostId> {
         let state = self.agreement.state();
         let agreed = state.coordinator(app).map(|agreed| agreed.host);
@@ -336,13 +343,13 @@ impl Context {
         others.collect()
     }
 
-    /// The names of the working folder on this host and on the host where a task was saved, if they differ.
+    /// The working folders of this host and of the host where a task was saved, if they differ.
     pub fn folders_here(&self, saved: Option<String>) -> Option<Folders> {
         let (here, there) = saved.zip(self.config.work_dir.clone())?;
         (here != there).then_some(Folders { here, there })
     }
 
-    /// The hosts on which tasks of an application live, and how many.
+    /// The number of an application's tasks on each host.
     pub fn places_of(&self, app: Tid) -> BTreeMap<HostId, u32> {
         let state = self.agreement.state();
         let mut hosts = BTreeMap::new();
@@ -352,7 +359,7 @@ impl Context {
         hosts
     }
 
-    /// So long a wait for other hosts' stores ends at the latest.
+    /// Sets the time limit for the store inventories of other hosts.
     pub fn await_stores(&mut self, question: u64, verify: bool) {
         let wait = match verify {
             true => limits::REVIVE_TIME,

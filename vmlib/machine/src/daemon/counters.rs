@@ -1,59 +1,61 @@
-//! What a daemon counts, for `vm conf` and for tests.
+//! Counters of a daemon, for `vm conf` and for tests.
 
-/// What a daemon counted since its start.
+/// Counters of a daemon since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Connections of tasks and consoles closed because they broke the protocol.
     pub refused_local: u64,
     /// Frames of peers that broke the protocol; the link was closed each time.
     pub refused_peer: u64,
-    /// Frames dropped because they went in a circle.
+    /// Frames dropped because their routes formed a circle.
     pub circling: u64,
-    /// Frames dropped because the log here was behind for too long, or too many waited for it.
+    /// Frames dropped because the local log was behind for too long, or because too many frames
+    /// waited for it.
     pub behind: u64,
-    /// Bytes of tasks' output dropped because the way to their console was full.
+    /// Bytes of tasks' output dropped because the channel or queue to the console was full.
     pub output_dropped: u64,
-    /// What became of moves.
+    /// Results of moves.
     pub moves: MoveCounters,
 }
 
-/// What became of the moves that this daemon had a part in.
+/// Results of the moves in which this daemon took part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MoveCounters {
-    /// Tasks that came here.
+    /// Tasks that moved to this host.
     pub came: u64,
-    /// Tasks that went elsewhere.
+    /// Tasks that moved from this host to another.
     pub went: u64,
-    /// Taken back: the target refused, or did not answer.
+    /// Moves aborted because the target refused, or did not reply.
     pub offers_refused: u64,
-    /// Taken back: the task could not be saved, or its image not be written.
+    /// Moves aborted because the task could not be saved, or its image could not be written.
     pub saves_refused: u64,
-    /// Taken back: the image did not reach the target whole, or its process ended there.
+    /// Moves aborted because the image did not reach the target completely, or its process ended
+    /// there.
     pub images_lost: u64,
-    /// Taken back: the target's host was lost or left.
+    /// Moves aborted because the target was lost or left.
     pub targets_lost: u64,
-    /// Taken back after the release: the log said that the task stays.
+    /// Moves that failed after the release, because the log decided that the task stays.
     pub stayed: u64,
-    /// Went although this daemon, in doubt, had proposed that they stay.
+    /// Moves that succeeded although this daemon, in doubt, had proposed that the task stays.
     pub went_in_doubt: u64,
-    /// Not come: the host that had offered them was lost before it released them.
+    /// Moves to this host that failed because the source was lost before the release.
     pub sources_lost: u64,
-    /// Likewise, after it had.
+    /// Moves to this host that failed because the source was lost after the release.
     pub sources_lost_released: u64,
-    /// Taken back: a coordinator called them off.
+    /// Moves that a coordinator cancelled.
     pub called_off: u64,
-    /// Orders of former coordinators, which did nothing.
+    /// Orders of former coordinators, which were rejected.
     pub orders_stale: u64,
-    /// Coordinators here whose processes died, or did not start.
+    /// Coordinator processes of this host that ended, or did not start.
     pub coordinators_lost: u64,
-    /// Coordinators here that did not answer.
+    /// Coordinator processes of this host that did not handle a frame in time.
     pub coordinators_hung: u64,
-    /// Single tasks that were suspended here.
+    /// Single tasks that were suspended on this host.
     pub suspended: u64,
-    /// Those that were resumed, here or elsewhere.
+    /// Suspended tasks of this host that were resumed, here or on another host.
     pub resumed: u64,
-    /// Those that another host keeps from then on.
+    /// Suspended tasks of this host that were handed on to another host.
     pub handed_on: u64,
-    /// Frames that waited because their receiver stood still.
+    /// Frames that arrived for a frozen task.
     pub frames_kept: u64,
 }

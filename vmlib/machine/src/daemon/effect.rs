@@ -1,8 +1,8 @@
-//! Orders of one subsystem of a daemon to another.
+//! Effects: orders of one subsystem of a daemon to another.
 //!
-//! A subsystem calls no sibling: it leaves an effect in the context, and `settle` delivers the
-//! effects in their order. The effects that the delivery of an effect leaves are delivered before
-//! those that waited behind it, as if the subsystem had called its sibling.
+//! A subsystem calls no sibling. It leaves an effect in the context, and `settle` delivers the
+//! effects in their order. If the delivery of an effect leaves more effects, these are delivered
+//! before the effects that waited already, as if the subsystem had called its sibling.
 
 use super::requester::Requester;
 use crate::ConnId;
@@ -20,84 +20,77 @@ use vm_wire::{
 /// See the module.
 #[derive(Debug)]
 pub(super) enum Effect {
-    /// The request of a console, a task, or this daemon itself has its reply.
+    /// Replies to the request of a console, a task, or this daemon itself.
     Reply(Requester, Answer),
-    /// The console of that application, if it is here, shows a line of the daemon.
+    /// Shows a line of the daemon on the console of that application, if the console is on this
+    /// host.
     TellRun(Tid, String),
-    /// The run of that application ends with this status, if its console is here.
+    /// Ends the run of that application with this status, if its console is on this host.
     EndRun(Tid, ExitStatus),
-    /// That console is the console of a restarted application with tasks on these hosts.
+    /// Makes a console the console of a restarted application.
     AttachConsole {
-        /// The console.
         conn: ConnId,
-        /// The application.
         app: Tid,
-        /// Where its tasks are.
+        /// The hosts with tasks of the application.
         hosts: BTreeSet<HostId>,
     },
-    /// Spawn requests of the tasks of that application are of its earlier generation.
+    /// Drops the spawn requests of that application's tasks, which are of its earlier generation.
     ForgetSpawns(Tid),
-    /// The application is over.
+    /// Drops the requests and orders of that application, if it has no task left.
     ForgetApplication(Tid),
-    /// It may have changed which host has the coordinator of that application.
+    /// Reviews the coordinator of that application, whose host may have changed.
     ReviewCoordinator(Tid),
-    /// The console that waits for the end of that application is told how it was saved.
+    /// Makes the console that waits for the end of that application show the report of its
+    /// checkpoint.
     AwaitEndReport(Tid),
-    /// There may be room for suspended applications.
+    /// Reviews the suspended applications, because there may be room for them.
     RoomMayBe,
-    /// A suspended application is resumed without a request.
+    /// Resumes a suspended application without a request.
     Resume {
-        /// The application.
         app: Tid,
-        /// Its generation.
         generation: u32,
-        /// Its checkpoint.
+        /// The checkpoint with which the application was suspended.
         from: CheckpointId,
     },
-    /// A restart, or a recovery, comes to nothing.
+    /// Proposes that a restart or a recovery is abandoned.
     AbandonRestart {
-        /// The application.
         app: Tid,
-        /// Its generation.
         generation: u32,
-        /// It is not tried again.
+        /// The application is not tried again.
         for_good: bool,
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
-    /// It may have changed what becomes of that suspended application.
+    /// Reviews that suspended application, whose state may have changed.
     ReviewSuspension(Tid),
-    /// The process of that task gets a signal.
+    /// Sends a signal to the process of that task.
     SignalProcess(Tid, i32),
-    /// The image of that task is about to be restored.
+    /// Expects the restore of a task from a checkpoint.
     ExpectRestored {
-        /// The task.
         tid: Tid,
-        /// Its incarnation.
         incarnation: u32,
-        /// What the checkpoint holds for it beside its image.
+        /// The state of the task beside its image, from the checkpoint.
         belongings: Belongings,
     },
-    /// The image of a task is in the store of another host.
+    /// Requests the image of a task from the store of another host.
     FetchImage {
-        /// The host that has it.
+        /// The host whose store has the image.
         host: HostId,
-        /// The task.
         tid: Tid,
-        /// Its application, and the checkpoint.
+        /// The application, and the checkpoint.
         from: (Tid, CheckpointId),
-        /// The image.
         image: Part,
         /// Files that the task writes are used as they are, and not rolled back.
         keep_files: bool,
-        /// Where files are here, if elsewhere than where it was saved.
+        /// The working folders of this host and of the host where the task was saved, if they
+        /// differ.
         folders: Option<Folders>,
     },
     /// The image of that task is not fetched any more, or has been restored.
     ForgetFetched(Tid),
-    /// The daemon of that host requests a checkpoint of the coordinator of an application. The
-    /// coordinator's process is on this host, or is started now.
+    /// A host's daemon requests a checkpoint from the coordinator of an application. The process of
+    /// the coordinator is on this host, or is started now.
     RequestCheckpoint(HostId, CheckpointAsk),
-    /// The part of a checkpoint that a task is restored from does not come from its host.
+    /// The image of a task that is to be restored could not be fetched from its host.
     PartLost(Tid, Failed),
 }

@@ -1,4 +1,4 @@
-//! Steps that several subsystems take part in, in their order.
+//! Steps in which several subsystems take part, in a fixed order.
 
 use super::{
     Daemon,
@@ -15,7 +15,7 @@ use vm_wire::{
 };
 
 impl Daemon {
-    /// The log says where the tasks of a restarted application live.
+    /// The log has applied a restart, with the host of each task.
     pub(super) fn on_revived(&mut self, app: Tid, generation: u32) {
         let state = self.cx.agreement.state();
         let living = |tid| {
@@ -37,7 +37,7 @@ impl Daemon {
             .on_revived(&mut self.cx, app, generation, lingers);
     }
 
-    /// A process of an application may have been the last one of its earlier generation here.
+    /// The last process of an application's earlier generation may have ended on this host.
     pub(super) fn review_restoring(&mut self, app: Tid) {
         let lingers = self.has_processes_of(app);
         self.restarts.review_restoring(&mut self.cx, app, lingers);
@@ -47,13 +47,13 @@ impl Daemon {
         self.tasks.values().any(|task| task.app == app)
     }
 
-    /// All of a restarted application stands: its tasks go on.
+    /// All tasks of a restarted application are restored: resumes its tasks on this host.
     pub(super) fn on_started(&mut self, app: Tid, generation: u32, reviving: Option<Reviving>) {
         let (here, kept) = self
             .restarts
             .on_started(&mut self.cx, app, generation, reviving);
         self.deliver_effects();
-        // A task that is told of an end hears up to which number to wait.
+        // The keeper needs the numbers of its last chunks before a task is notified of an end.
         for kept in &kept {
             self.cx.keeper.take_over(&kept.order);
         }
@@ -71,7 +71,7 @@ impl Daemon {
         self.review_policy(app);
     }
 
-    /// A restart failed before its tasks went on.
+    /// The log has abandoned a restart before its tasks were resumed.
     pub(super) fn on_abandoned(&mut self, app: Tid, generation: u32, asker: RequestKey, why: &str) {
         let (here, _) = self
             .restarts
@@ -83,7 +83,7 @@ impl Daemon {
         self.restarts.on_abandoned(&mut self.cx, app, asker, why);
     }
 
-    /// Keeps the messages that an ended task had left for a restarted task of this host.
+    /// Retains the messages that an ended task had left for a restarted task of this host.
     fn keep_again(&mut self, kept: &KeptChunks, generation: u32) {
         let to = kept.order.to;
         let incarnation = self.cx.agreement.state().living_task(to);
@@ -91,26 +91,28 @@ impl Daemon {
         for mut frame in kept.chunks.iter().filter_map(|bytes| Frame::of_body(bytes)) {
             frame.header.generation = generation;
             frame.header.incarnation = incarnation;
-            // There is room: that was looked at.
+            // The room was checked before the restore.
             let _ = self.cx.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
         }
     }
 
-    /// The process of a task ended: if it is the master of a run of a console here, so does the run.
+    /// The process of a task has ended. If it is the master of a run of a local console, the run
+    /// ends.
     pub(super) fn end_run(&mut self, tid: Tid, status: ExitStatus) {
         let (consoles, cx) = (&mut self.consoles, &mut self.cx);
         consoles.end_run(cx, &self.tasks, tid, status);
     }
 
-    /// An application may have tasks on two hosts that cannot reach each other, or none any more.
+    /// Updates the notes on consoles about hosts that cannot reach each other, after a change of
+    /// the hosts of an application.
     pub(super) fn tell_runs_of_links(&mut self) {
         let (cx, apps) = (&mut self.cx, self.consoles.applications());
         self.unreachable.tell_consoles(cx, apps);
         self.deliver_effects();
     }
 
-    /// Suspends an application or a single task for this requester. The reply comes when it has
-    /// ended, or runs on.
+    /// Suspends an application or a single task for this requester. The reply comes when the
+    /// application has ended, or when the suspension has failed.
     pub(super) fn ask_suspend(
         &mut self,
         asker: Requester,
@@ -125,14 +127,14 @@ impl Daemon {
         }
     }
 
-    /// Suspends the application of a task that cannot leave this host, which drains.
+    /// Suspends the application of a task that cannot leave this host during its drain.
     pub(super) fn suspend_drained(&mut self, asker: Requester, tid: Tid) -> Result<(), Failed> {
         let how = check_suspend_drained(&self.cx)?;
         self.ask_checkpoint(asker, tid, Some(Stop::Suspend(how)))
     }
 
     /// Resumes an application or a single task for this requester. The reply comes when it runs, or
-    /// does not.
+    /// when the resumption has failed.
     pub(super) fn ask_resume(
         &mut self,
         asker: Requester,
@@ -145,7 +147,7 @@ impl Daemon {
         }
     }
 
-    /// Resumes an application without a request: one application at a time.
+    /// Resumes an application without a request, one application at a time.
     pub(super) fn resume(&mut self, app: Tid, generation: u32, from: CheckpointId) {
         if self.restarts.is_requested(app) || self.restarts.is_resuming() {
             return;

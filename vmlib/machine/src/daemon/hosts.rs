@@ -1,4 +1,4 @@
-//! What follows in all subsystems when a host joins, leaves, or is lost, and when this daemon ends.
+//! Effects on all subsystems when a host joins, leaves or is lost, and when this daemon ends.
 
 use super::{
     Daemon,
@@ -14,14 +14,14 @@ use vm_wire::{
     task::Located,
 };
 
-/// Why the daemon ends when all is well.
+/// The reason of the end of a daemon that has left in order.
 const LEFT: &str = "this host has left the machine";
-/// Why it ends when whoever runs it would not wait for that: what it still kept for others is lost, as
-/// by a crash.
+/// The reason of the end of a daemon whose user did not wait until it had left. The messages that
+/// its keeper still retained are lost, as after a crash.
 pub const AT_ONCE: &str = "asked to end at once while it was leaving";
 
 impl Daemon {
-    /// The user asks this daemon to leave; the second time, at once.
+    /// A user asks this daemon to leave. A second request ends the daemon at once.
     pub(super) fn on_stop(&mut self) {
         self.checkpoints.finished.keep_all();
         let leaves =
@@ -51,7 +51,7 @@ impl Daemon {
         self.departure.halt(&mut self.cx, index);
     }
 
-    /// The tasks here are asked to end.
+    /// Asks the tasks of this host to end.
     fn end_tasks(&mut self) {
         signal_all(&mut self.cx, &self.tasks, SIGTERM);
         self.end_suspended();
@@ -77,10 +77,10 @@ impl Daemon {
             let why = "the last host has left, and with it the machine ends";
             return self.end(Ok(why.to_owned()));
         }
-        // The review comes again with the acknowledgements.
+        // The acknowledgements cause another review.
         if self.cx.endpoint.is_drained() && !self.cx.keeper.is_empty() {
             self.hand_over();
-            // What was queued goes out now.
+            // The queued frames leave in this step.
             while let Some(frame) = self.cx.frames.pop_front() {
                 self.forward(frame, false);
             }
@@ -91,8 +91,8 @@ impl Daemon {
         }
     }
 
-    /// Makes the daemons of the receivers' hosts the keepers of what is kept here, as much as may be on
-    /// its way at once. One pair always may: it is no longer than a window.
+    /// Hands the kept messages to the daemons of the receivers' hosts, as far as the channels have
+    /// room. One pair always fits, because it is not longer than a window.
     fn hand_over(&mut self) {
         while let Some((order, chunks)) = self.cx.keeper.first() {
             let (to, from) = (order.to, order.from);
@@ -107,8 +107,8 @@ impl Daemon {
         }
     }
 
-    /// Makes that daemon the keeper of a pair; whether all of it is on its way. If not, it can be done
-    /// again: what that daemon has already it does not take twice.
+    /// Makes that daemon the keeper of a pair. `false` if not all chunks are in the channel. The
+    /// call can then be repeated, because that daemon does not take a chunk twice.
     fn hand_to(&mut self, host: HostId, order: KeepOrder, chunks: Vec<Frame>) -> bool {
         let handed = |chunk: Frame| {
             let mut bytes = BytesMut::with_capacity(chunk.len());
@@ -116,16 +116,16 @@ impl Daemon {
             let frame = Body::from(bytes.to_vec());
             Order::Kept(Kept { frame })
         };
-        // In order: after a gap the rest would not be taken any more.
+        // The chunks must be sent in order: the other keeper takes no chunk after a gap.
         self.cx.send_order(host, &Order::KeepOrder(order))
             && chunks
                 .into_iter()
                 .all(|chunk| self.cx.send_order(host, &handed(chunk)))
     }
 
-    /// What hosts that have left gave to this one, as the receiver's, goes to the daemon of the host
-    /// where the receiver is going to be: whoever asks there for the last number finds it. Returns
-    /// the ended tasks of which all is on its way.
+    /// Hands the messages that this host took over for `tid` from hosts that have left to the
+    /// daemon of the host `to`, where `tid` is going to be. A daemon that requests the last number
+    /// from that host then gets it. Returns the ended tasks whose chunks are all in the channel.
     pub(super) fn hand_over_with(&mut self, tid: Tid, to: HostId) -> Vec<Tid> {
         let state = self.cx.agreement.state();
         let has_left = |ended: Tid| {
@@ -154,7 +154,7 @@ impl Daemon {
         self.release_held();
     }
 
-    /// A host left or was declared dead. The ends of its tasks came just before.
+    /// A host has left or was declared dead. The log has applied the ends of its tasks just before.
     pub(super) fn on_host_lost(&mut self, host: HostId) {
         if host == self.cx.me {
             let end = match self.departure.is_proposed() {
@@ -194,7 +194,7 @@ impl Daemon {
         self.consoles.on_host_gone(&mut self.cx, host);
     }
 
-    /// This host is not in the machine any more, or no majority is left.
+    /// This host is not in the machine any more, or no majority of the voters is left.
     pub(super) fn on_lost(&mut self, why: String) {
         let halted = self.cx.agreement.state().halted();
         self.end(if halted {
@@ -204,15 +204,15 @@ impl Daemon {
         });
     }
 
-    /// The last link broke. Who has said that it goes is thus told that the others know: a host
-    /// that applies `HostGone` closes its link.
+    /// The last link has broken. If this host has proposed that it is gone, it learns in this way
+    /// that the log has applied that: a host that applies `HostGone` closes its link.
     pub(super) fn on_last_link_down(&mut self) {
         if self.departure.is_proposed() {
             self.end(Ok(LEFT.to_owned()));
         }
     }
 
-    /// The last thing that this daemon decides.
+    /// Ends this daemon: the last outputs, for the given reason.
     pub(super) fn end(&mut self, how: Result<String, String>) {
         if std::mem::replace(&mut self.over, true) {
             return;

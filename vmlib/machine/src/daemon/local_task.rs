@@ -11,78 +11,80 @@ use vm_wire::{
 /// A task whose process is, or was, on this host.
 #[derive(Debug)]
 pub(super) struct LocalTask {
-    /// Its application.
     pub app: Tid,
-    /// How many tasks its spawn request asked for: those that it can expect as siblings.
+    /// Number of tasks in its spawn request; these are its siblings.
     pub siblings: usize,
-    /// The host whose daemon serves the console of its application, or none.
+    /// The host of the console of its application; [`HostId::NONE`] without a console.
     pub console: HostId,
-    /// What it enrols with; `None` once it has.
+    /// The token with which it enrols; `None` after it has enrolled.
     pub token: Option<u64>,
-    /// Its process, as far as known; 0 before.
+    /// Process id; 0 while it is unknown.
     pub pid: u32,
-    /// Since when its process is being started, until that is known to be there.
+    /// When its launch began; `None` once the process runs.
     pub starting: Option<Time>,
-    /// When its process was known to be there, if it was started here.
+    /// When its process ran; `None` if the process was not launched on this host.
     pub launched: Option<Time>,
     /// Whether it has a data socket.
     pub connected: bool,
-    /// Whether its process is alive, or being started.
+    /// Whether its process runs or is being started.
     pub process: bool,
-    /// Whether its `Exit` is on its way into the log.
+    /// Whether its `Exit` was proposed.
     pub exiting: bool,
-    /// With which status.
+    /// The status in that `Exit`.
     pub status: Option<ExitStatus>,
-    /// The last signal that was sent to it through the machine.
+    /// The last signal that a task or console sent to it.
     pub signalled: Option<i32>,
-    /// It ended with its application, in this way: that may live again while its process ends.
+    /// The status (`RolledBack` or `Suspended`) if the log has ended it together with its
+    /// application. The application may be restarted while this process still ends.
     pub together: Option<ExitStatus>,
-    /// Whether it is leaving in order: what it sends from now on is left to the keeper.
+    /// Whether it leaves in order: the acknowledgements of its messages go to the keeper.
     pub leaving: bool,
     /// Whether its `Exit` was applied.
     pub ended: bool,
-    /// Whether it stands still, because it is being moved, or is suspended.
+    /// Whether it is frozen for a move or a cut, or suspended.
     pub frozen: bool,
-    /// If it is suspended alone, its image in the store: it has no process.
+    /// The image in the store of a suspended task, which has no process.
     pub image: Option<Part>,
     /// Whether its process is stopped by a signal.
     pub stopped: bool,
-    /// Where it can be stopped to be saved: until it has come there, it goes on.
+    /// Where it can be frozen. Until it gets there after an order to freeze, it runs on.
     pub stops: Stops,
-    /// Whether an increment of it could not be copied: here its images are stored in full from then on.
+    /// Whether an increment of it could not be copied to a second host. Its images are complete
+    /// from then on.
     pub stored_in_full: bool,
     /// Whether the keeper had no room for one of its last chunks.
     pub not_kept: bool,
-    /// What came for it before it enrolled, or while it stood still.
+    /// Frames that arrived before it enrolled, or while it was frozen.
     pub absent: Absent,
-    /// What it watches.
+    /// The tasks and events that it watches.
     pub watches: BTreeSet<Watched>,
-    /// Number of the last notify that it was told.
+    /// Number of the last notification that was sent to it.
     pub told: u64,
-    /// Those that it has not acknowledged: they may be lost when it moves.
+    /// Notifications that it has not acknowledged. They are sent again after a move.
     pub untaken: VecDeque<Frame>,
     /// Number of its last request.
     pub asked: u64,
-    /// The answer to that; `None` while it is under way.
+    /// The reply to its last request; `None` while there is none.
     pub answer: Option<Frame>,
-    /// What that waits for.
+    /// The event for which the reply waits.
     pub waiting: Option<Waiting>,
 }
 
-/// Where a task can be stopped to be saved.
+/// Where a task can be frozen to be saved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stops {
-    /// Wherever it is. It is saved as an image.
+    /// At any instruction. The task is saved as an image of its process.
     Anywhere,
-    /// In its calls of the library alone, because its program has callbacks around saves. It is saved as
-    /// an image.
+    /// Only in calls of the library, because its program has callbacks around saves. The task is
+    /// saved as an image of its process.
     InCalls,
-    /// At safe points of its program, which gives its state there.
+    /// Only at safe points of its program, which supplies its state there.
     AtSafePoints,
 }
 
 impl Stops {
-    /// Of a task that has arrived; if it stops in its calls alone, it says so again.
+    /// For a task that has arrived. If it can be frozen only in calls, its library reports that
+    /// again.
     pub fn arrived(portable: bool) -> Self {
         match portable {
             true => Stops::AtSafePoints,
@@ -90,17 +92,19 @@ impl Stops {
         }
     }
 
-    /// Whether what is saved is what its program gives: it goes on on a host of any architecture.
+    /// Whether the program supplies the saved state, so that the task can be restored on a host of
+    /// any architecture.
     pub fn is_portable(self) -> bool {
         self == Stops::AtSafePoints
     }
 
-    /// Whether it stops as soon as it is told to.
+    /// Whether the task freezes as soon as it gets the order.
     pub fn at_once(self) -> bool {
         self == Stops::Anywhere
     }
 
-    /// Why it is not saved, or not moved: it was told to stop, and did not come to where it can.
+    /// The reason why a task is not saved or moved if it reached no point where it can be frozen in
+    /// time.
     pub fn why_late(self) -> String {
         let time = limits::SAFE_POINT;
         match self {
@@ -117,7 +121,7 @@ impl Stops {
 }
 
 impl LocalTask {
-    /// Takes up what the daemon of its former host, or a checkpoint, knows of it.
+    /// Takes over the state that the source, or a checkpoint, has of the task beside its image.
     pub fn take_up(&mut self, belongings: Belongings) {
         self.siblings = belongings.siblings as usize;
         self.asked = belongings.asked;
@@ -134,17 +138,17 @@ impl LocalTask {
         self.watches = belongings.watches.into_iter().collect();
     }
 
-    /// Whether it runs: neither starts nor ends.
+    /// Whether the task runs, and is neither starting nor ending.
     pub fn is_settled(&self) -> bool {
         self.connected && !self.leaving && !self.exiting
     }
 
-    /// Whether it ended by a signal that nobody sent through the machine.
+    /// Whether the task ended by a signal that no task or console sent through the machine.
     pub fn was_killed(&self, status: ExitStatus) -> bool {
         matches!(status, ExitStatus::Signal(signal) if self.signalled != Some(signal))
     }
 
-    /// A task that was just born here.
+    /// A task that is born on this host.
     pub fn new(app: Tid, console: HostId, token: Option<u64>) -> Self {
         LocalTask {
             app,

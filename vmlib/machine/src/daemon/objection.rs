@@ -1,20 +1,20 @@
-//! Reasons against moving or saving a task, which the check beforehand and the refusal share.
+//! Objections to a move or a save of a task. The check and the refusal give the same text.
 
 use vm_wire::task::FailKind;
 
-/// Why a task that is stopped by a signal stays.
+/// The objection to a move or a save of a task that is stopped by a signal.
 pub(super) const STOPPED: &str =
     "it is stopped by a signal; let it go on first ('vm sig CONT' and its TID)";
 
-/// Why a task is not moved.
+/// The objection to the move of a task whose application has a checkpoint under way.
 pub(super) const CUT: &str = "a checkpoint of its application is being made; try again";
 
-/// Something that speaks against moving a task.
+/// A reason against the move of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Objection {
-    /// For people.
+    /// The reason, for people.
     pub text: String,
-    /// It passes by itself.
+    /// Whether the reason passes without action of a user.
     pub passes: bool,
 }
 

@@ -1,5 +1,5 @@
-//! Reliable messages between daemons: each is an [`Order`], carried by the same channels as the
-//! messages of tasks, so it arrives once and in order however often the link breaks.
+//! Reliable messages between daemons. Each is an [`Order`] in a channel like those of tasks, so it
+//! arrives once and in order, however often the link breaks.
 
 use super::Daemon;
 use crate::Output;
@@ -10,7 +10,7 @@ use vm_wire::{
     peer::Order,
 };
 
-/// Daemons speak in one conversation.
+/// The daemons use one context for all orders.
 const MAIL: Filter = Filter {
     context: 0,
     from: None,
@@ -18,7 +18,7 @@ const MAIL: Filter = Filter {
 };
 
 impl Daemon {
-    /// Carries out the orders that have come; whether there was one.
+    /// Carries out the orders that have arrived. `false` if there was none.
     pub(super) fn read_mail(&mut self) -> bool {
         let mut any = false;
         while let Some(received) = self
@@ -131,7 +131,7 @@ impl Daemon {
         }
     }
 
-    /// A chunk of an ended task is handed over to this keeper.
+    /// Another daemon hands a chunk of an ended task to the keeper of this host.
     fn on_kept(&mut self, host: HostId, bytes: &[u8]) {
         let mut reader = FrameReader::new();
         reader.push(bytes);
@@ -145,15 +145,17 @@ impl Daemon {
     fn keep_for_other(&mut self, frame: Frame) {
         let Header { to, generation, .. } = frame.header;
         let state = self.cx.agreement.state();
-        // What is of an earlier life nobody acknowledges: it would be kept for ever.
+        // No task acknowledges a chunk of an earlier generation, so the keeper would retain it for
+        // ever.
         let is_late = state
             .living_task(to)
             .is_some_and(|task| generation < state.epochs(task.app).generation);
         if self.cx.routes.of(to).is_none() || is_late {
             return;
         }
-        // A full keeper cannot refuse: who hands over is about to go, or the receiver is. The limit is far above what
-        // the receivers of one host can have granted.
+        // A full keeper cannot refuse the chunk, because the daemon that hands it over, or the
+        // receiver, is about to leave. The limit is far above the credit that the receivers of one
+        // host can grant.
         let _ = self.cx.keeper.keep(self.cx.now, frame, &mut self.cx.frames);
     }
 }

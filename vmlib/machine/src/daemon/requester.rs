@@ -1,28 +1,27 @@
-//! The maker of a request that the daemon of another host may answer.
+//! The requester of an operation whose reply may come from the daemon of another host.
 
 use vm_wire::{Tid, console::WindowSize};
 
-/// The maker of a request, which is told the result.
+/// The console, task or subsystem that made a request and gets the reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requester {
-    /// A console, with its number of the request.
+    /// A console, and the number of its request.
     Console(crate::ConnId, u64),
-    /// A task, which may have moved since.
+    /// A task, which may have moved since the request.
     Task {
-        /// The task.
         tid: Tid,
-        /// The generation of its application at the request.
+        /// The generation of its application at the time of the request.
         generation: u32,
-        /// Its number of the request.
+        /// Number of the request.
         request: u64,
     },
-    /// The drain of this host: a task is to leave.
+    /// The drain of this host, which moves a task.
     Drain,
-    /// The policy of that application: a checkpoint is due.
+    /// The policy of that application, which makes a checkpoint.
     Policy(Tid),
     /// The recovery of that application, in that generation.
     Recovery(Tid, u32),
-    /// The drain of this host, which saves that application first.
+    /// The drain of this host, which makes a checkpoint of that application first.
     DrainSave(Tid),
     /// The drain of this host, which suspends that application because a task of it cannot leave.
     DrainSuspend(Tid),
@@ -33,6 +32,6 @@ pub(super) enum Requester {
 /// A request of a console to run a program.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::daemon) struct RunAsked {
-    /// The terminal of the console, if the master shall have one.
+    /// The size of the console's terminal, if the master gets one.
     pub terminal: Option<WindowSize>,
 }

@@ -1,5 +1,5 @@
-//! The consequences of an input: due timers, effects, decisions of the agreement, frames and reports are
-//! delivered to the subsystems until nothing is left.
+//! Dispatch of the consequences of an input: due timers, effects, outputs of the agreement, frames
+//! and reports go to the subsystems until none is left.
 
 use super::{Daemon, context::Timer, effect::Effect};
 use crate::{AgreementOutput, Applied, HostPhase, Output};
@@ -55,7 +55,7 @@ impl Daemon {
         }
     }
 
-    /// Carries out all that follows from an input.
+    /// Carries out all consequences of an input.
     pub(super) fn settle(&mut self) {
         self.settle_queues();
         self.sweep();
@@ -66,7 +66,7 @@ impl Daemon {
         }
     }
 
-    /// Carries out what waits in the queues of the context, until nothing is left.
+    /// Carries out the contents of the context's queues, until they are empty.
     fn settle_queues(&mut self) {
         while !self.over {
             if let Some(effect) = self.cx.effects.pop_front() {
@@ -79,7 +79,7 @@ impl Daemon {
             } else if self.migration.orders.has_reports() {
                 self.send_reports();
             } else {
-                // What a drain wants of other daemons goes out now, and so does output of masters.
+                // Requests of a drain to other daemons, and output of masters, leave in this step.
                 self.review_drain();
                 self.review_unsent();
                 let reports = self.migration.orders.has_reports();
@@ -90,7 +90,7 @@ impl Daemon {
         }
     }
 
-    /// Ends what the log will not decide any more, and looks how far a departure is.
+    /// Ends the requests that the log will not decide any more, and reviews a departure.
     fn sweep(&mut self) {
         if !self.over && !self.cx.agreement.is_pending() {
             self.sweep_lost_births();
@@ -104,14 +104,14 @@ impl Daemon {
         }
     }
 
-    /// Delivers the effects that are there, where a step goes on after them.
+    /// Delivers the waiting effects, in a step that continues after them.
     pub(super) fn deliver_effects(&mut self) {
         while let Some(effect) = self.cx.effects.pop_front() {
             self.deliver(effect);
         }
     }
 
-    /// Has the subsystem that it concerns carry out an effect, and then what follows from it.
+    /// Delivers an effect to its subsystem, and then the effects that the delivery leaves.
     fn deliver(&mut self, effect: Effect) {
         let behind = std::mem::take(&mut self.cx.effects);
         match effect {
@@ -214,7 +214,7 @@ impl Daemon {
             } => {
                 self.on_exited(tid, host, status);
                 if status == ExitStatus::RolledBack {
-                    // The state may know of its next life already.
+                    // The state may contain the restarted task already.
                     self.end_moves(|driven| driven.ask.tid == tid);
                 }
                 self.review_coordinator_of(tid);

@@ -1,10 +1,10 @@
-//! Applications that are suspended, and resumed.
+//! Suspension and resumption of applications.
 //!
-//! The log says which applications are suspended ([`crate::agreed`]). To suspend is to make a
-//! checkpoint with which the application ends (`checkpoints`); to resume is to restart it from exactly
-//! that checkpoint (`restart`). This subsystem decides whether a request is possible, which host
-//! resumes an application that nobody resumes by hand, when the time of a suspension is over, and what
-//! the console of the application is told meanwhile.
+//! The log says which applications are suspended ([`crate::agreed`]). A suspension is a checkpoint
+//! with which the application ends (`checkpoint`). A resumption is a restart from exactly that
+//! checkpoint (`restart`). This subsystem decides whether a request is possible, which host resumes
+//! an application without a request, when the time of a suspension is over, and which notes the
+//! console of the application shows meanwhile.
 
 use super::{
     context::{Context, Timer},
@@ -22,7 +22,7 @@ use vm_wire::{
     task::{FailKind, Failed},
 };
 
-/// A request to suspend, checked.
+/// A request to suspend that has passed its checks.
 #[derive(Debug)]
 pub(super) enum ToSuspend {
     /// This single task, which stays in the machine without a process.
@@ -31,7 +31,7 @@ pub(super) enum ToSuspend {
     Application(Tid, Suspend),
 }
 
-/// A request to resume, checked.
+/// A request to resume that has passed its checks.
 #[derive(Debug)]
 pub(super) enum ToResume {
     /// A single suspended task.
@@ -40,20 +40,20 @@ pub(super) enum ToResume {
     Application(Restart),
 }
 
-/// The suspended applications that this daemon looks after.
+/// The suspended applications for which this daemon is responsible.
 #[derive(Debug, Default)]
 pub(super) struct Suspensions {
-    /// When it was last looked whether there is room for suspended applications.
+    /// When the room for suspended applications was checked last.
     room_looked: Option<Time>,
 }
 
 impl Suspensions {
-    /// An application was suspended.
+    /// The log has applied that an application is suspended.
     pub fn on_suspended(&mut self, cx: &mut Context, app: Tid) {
         cx.effect(Effect::ForgetSpawns(app));
         cx.effect(Effect::AwaitEndReport(app));
         let Some(it) = cx.agreement.state().suspended(app) else {
-            // It runs again already.
+            // The application has been resumed already.
             return;
         };
         let name = app.show(cx.machine);
@@ -75,7 +75,7 @@ impl Suspensions {
         cx.effect(Effect::ReviewSuspension(app));
     }
 
-    /// An application that is suspended could not be resumed.
+    /// A suspended application could not be resumed.
     pub fn on_not_resumed(&mut self, cx: &mut Context, app: Tid, why: &str) {
         let Some(it) = cx.agreement.state().suspended(app) else {
             return;
@@ -88,7 +88,7 @@ impl Suspensions {
         cx.set_timer(cx.now + limits::RECOVERY_PAUSE, Timer::Suspension(app));
     }
 
-    /// An application is suspended no more.
+    /// An application is not suspended any more.
     pub fn on_unsuspended(&mut self, cx: &mut Context, app: Tid, why: Unsuspended) {
         let name = app.show(cx.machine);
         let over = format!(
@@ -116,7 +116,8 @@ impl Suspensions {
         cx.effect(Effect::EndRun(app, ExitStatus::Suspended));
     }
 
-    /// The host that looks after a suspended application may be another one now.
+    /// Reviews all suspended applications, after a change that may move the responsibility to
+    /// another host.
     pub fn review_all(&mut self, cx: &mut Context) {
         let suspended = cx.agreement.state().all_suspended();
         for app in suspended.map(|(app, _)| app).collect::<Vec<_>>() {
@@ -124,8 +125,8 @@ impl Suspensions {
         }
     }
 
-    /// There may be room for an application that is suspended: it is looked whether there is, but not
-    /// for each task that ends.
+    /// There may be room for a suspended application: reviews all, at most once per
+    /// [`limits::RESUME_LOOK`].
     pub fn room_may_be(&mut self, cx: &mut Context) {
         let state = cx.agreement.state();
         if state.all_suspended().next().is_none() {
@@ -142,7 +143,7 @@ impl Suspensions {
         }
     }
 
-    /// Resumes an application, or ends its suspension, if that is for this daemon to do, and now.
+    /// Resumes an application, or ends its suspension, if this daemon has to do so now.
     pub fn review(&mut self, cx: &mut Context, app: Tid) {
         let state = cx.agreement.state();
         let mine = state.suspension_host(app) == Some(cx.me);
@@ -158,7 +159,7 @@ impl Suspensions {
             } else if state.reviving(app).is_none() {
                 let over = true;
                 cx.agreement.propose(Change::Unsuspend { app, from, over });
-                // If it was lost, or void.
+                // Repeats the proposal if it is lost or void.
                 return cx.set_timer(cx.now + limits::REQUEST_RETRY, Timer::Suspension(app));
             }
         }
@@ -171,7 +172,7 @@ impl Suspensions {
         }
     }
 
-    /// A resumption without a request of a user has its result.
+    /// A resumption without a user's request has its result.
     pub fn on_resume_answer(
         &mut self,
         cx: &mut Context,
@@ -196,8 +197,8 @@ impl Suspensions {
         cx.effect(Effect::RoomMayBe);
     }
 
-    /// A user ended an application while it was being resumed, and the log had the resumption first: the
-    /// application ends nevertheless.
+    /// A user ended an application while it was being resumed, and the log applied the resumption
+    /// first: the application ends nevertheless.
     pub fn on_not_unsuspended(&mut self, cx: &mut Context, app: Tid) {
         let state = cx.agreement.state();
         let resumes = state.suspended(app).is_some() && state.reviving(app).is_some();
@@ -206,7 +207,7 @@ impl Suspensions {
         }
     }
 
-    /// A user ends a suspended application.
+    /// Ends a suspended application, as a user requested.
     pub fn end_suspension(&mut self, cx: &mut Context, app: Tid, why: &str) {
         let state = cx.agreement.state();
         if state.reviving(app).is_some() {
@@ -224,7 +225,7 @@ impl Suspensions {
     }
 }
 
-/// Somebody here wants an application suspended. The answer comes when it has ended, or runs on.
+/// Checks a request on this host to suspend an application or a single task.
 pub(super) fn check_suspend(
     cx: &Context,
     asker: Requester,
@@ -254,7 +255,7 @@ pub(super) fn check_suspend(
         }
         return Ok(ToSuspend::Task(app));
     }
-    // Its master may have ended: any task of it will do.
+    // The master may have ended, so any task of the application serves.
     let Some(any) = state.tasks_of(app).next() else {
         return Err(cx.no_such_task(app));
     };
@@ -271,7 +272,7 @@ pub(super) fn check_suspend(
     check_room(cx).map(|()| ToSuspend::Application(any, suspend))
 }
 
-/// The application of a task that cannot leave this host, which drains, is suspended.
+/// Checks the suspension of the application of a task that cannot leave this host during its drain.
 pub(super) fn check_suspend_drained(cx: &Context) -> Result<Suspend, Failed> {
     let how = Suspend {
         asked_ms: cx.clock_ms(),
@@ -281,7 +282,7 @@ pub(super) fn check_suspend_drained(cx: &Context) -> Result<Suspend, Failed> {
     check_room(cx).map(|()| how)
 }
 
-/// Whether one more application can be suspended.
+/// Fails if no further application can be suspended.
 fn check_room(cx: &Context) -> Result<(), Failed> {
     if cx.agreement.state().suspends_too_many() {
         let text = format!(
@@ -294,7 +295,7 @@ fn check_room(cx: &Context) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Somebody here wants an application resumed. The answer comes when it runs, or does not.
+/// Checks a request on this host to resume an application or a single task.
 pub(super) fn check_resume(
     cx: &Context,
     asker: Requester,
@@ -333,7 +334,7 @@ pub(super) fn check_resume(
     )))
 }
 
-/// The applications that are suspended, as people see them.
+/// The suspended applications, as consoles show them.
 pub(super) fn rows(cx: &Context) -> Vec<SuspendedRow> {
     let state = cx.agreement.state();
     let rows = state.all_suspended().map(|(app, it)| SuspendedRow {

@@ -5,40 +5,41 @@ use vm_wire::{
     task::{Done, FailKind, Failed, GroupAsk, GroupChange},
 };
 
-/// What the answer to a request waits for.
+/// The event for which the reply to a request waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Waiting {
-    /// The other hosts.
+    /// The reports of the hosts on a spawn.
     Spawn,
-    /// The log.
+    /// The entry with the end of the task.
     Exit,
-    /// The log: a membership.
+    /// The entry with a change of a membership.
     Membership(GroupChange),
-    /// The log: a version of a group.
+    /// The entry with a version of a group.
     GroupVersion(GroupAsk),
-    /// Other daemons: a move, a check, a drain or a checkpoint. The task may move meanwhile.
+    /// Other daemons carry out a move, a check, a drain or a checkpoint. The task may move
+    /// meanwhile.
     Asked,
-    /// The daemon of that host, where the task was when it asked.
+    /// The daemon of that host owes the reply, because the task made its request there.
     Elsewhere(HostId),
-    /// The log here: a task that it does not know, and the request about it.
+    /// The entry with the birth of the task that the request is about; and the request.
     Task(Tid, Frame),
 }
 
-/// How a request goes on.
+/// The result of the start of a request.
 pub(super) enum Reply {
-    /// This is the answer.
+    /// The request is complete, with this reply.
     Now(Frame),
-    /// The answer comes later.
+    /// The reply comes after this event.
     Later(Waiting),
 }
 
 impl Reply {
-    /// The request failed.
+    /// The reply to a request that failed.
     pub fn failed(kind: FailKind, text: impl Into<String>) -> Self {
         Reply::Now(Failed::new(kind, text).frame())
     }
 
-    /// It has no result.
+    /// The reply to a request without a result.
     pub fn done() -> Self {
         Reply::Now(Done {}.frame())
     }
