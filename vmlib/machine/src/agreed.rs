@@ -1,25 +1,30 @@
-//! The agreed state: what every daemon of a machine holds alike.
+//! The agreed state: the value that every daemon of a machine holds alike.
 //!
-//! Hosts, tasks with their owners, applications and groups are one deterministic value, changed
-//! only by the entries of one log ([`vm_wire::agreed::Entry`]). Every daemon applies the same
-//! entries in the same order, so all of them are equal at the same index. How the log comes about
-//! is the matter of [`crate::agreement`]; here is only what an entry does.
+//! Hosts, tasks with their owners, applications and groups are one deterministic value. Only the
+//! entries of one log change it ([`vm_wire::agreed::Entry`]). Every daemon applies the same entries
+//! in the same order, so all daemons hold the same value at the same index. [`crate::agreement`]
+//! makes the log; this module defines the effect of each entry.
 //!
-//! Three rules make it safe to propose a change without knowing what others propose:
+//! Three rules make it safe to propose a change without knowledge of other proposals:
 //!
-//! - A change carries its own conditions ("task t3.17 at host 3, incarnation 1") and is *void* if
-//!   they do not hold when it is applied: it changes nothing, and everybody sees so
+//! - A change carries its own conditions ("task t3.17 at host 3, incarnation 1"). It is *void* if
+//!   they do not hold when it is applied: it changes nothing, and every daemon sees that
 //!   ([`Applied::Void`]).
-//! - A daemon numbers its entries; one that was proposed twice is applied once.
-//! - What a host proposed that was declared dead meanwhile is void as a whole.
+//! - A daemon numbers its entries. An entry that was proposed twice is applied once.
+//! - The entries of a host that was declared dead are void as a whole.
 //!
-//! What is absent, on purpose: where a *leader* or a *voter* is (raft knows), leases (the leader
-//! knows), who watches whom (the watcher's library knows), barriers (messages among members).
+//! The agreed state does not hold the *leader* and the *voters* (raft knows them), leases (the
+//! leader knows them), watchers (the watcher's library knows them), and barriers (messages among
+//! members).
 //!
-//! Everything is bounded: living hosts and tasks, groups and memberships by the limits of
-//! [`vm_wire::limits`]; of what has ended, the last [`ENDED_MAX`](vm_wire::limits::ENDED_MAX) tasks and
-//! the last [`DEPARTED_MAX`](vm_wire::limits::DEPARTED_MAX) hosts are remembered. So a snapshot
+//! Everything is bounded. [`vm_wire::limits`] bounds living hosts and tasks, groups and
+//! memberships. The last [`ENDED_MAX`](vm_wire::limits::ENDED_MAX) ended tasks and the last
+//! [`DEPARTED_MAX`](vm_wire::limits::DEPARTED_MAX) departed hosts are remembered. So a snapshot
 //! ([`Agreed::encode`]) always fits its frame.
+//!
+//! Reading order: `records` and `lives` (the records), `state` (the tables and their queries),
+//! `apply` with `suspend`, `recover` and `revive` (the effect of each change), `applied` (the
+//! report of the effect), `snapshot`.
 
 mod applied;
 mod apply;

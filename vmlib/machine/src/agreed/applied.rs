@@ -1,4 +1,4 @@
-//! What a change did when it was applied, or why it did nothing.
+//! The effect of a change, or the reason why the change was void.
 
 use super::lives::{Reviving, Unsuspended};
 use vm_wire::{
@@ -7,200 +7,206 @@ use vm_wire::{
     checkpoint::AgreedPart,
 };
 
-/// What an applied change did.
+/// The effect of an applied change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Applied {
-    /// A host is new.
+    /// A host joined the machine.
     HostJoined {
-        /// The number it was given.
+        /// Number of the new host.
         host: HostId,
-        /// What it drew at its start.
+        /// Nonce that the daemon drew at its start.
         nonce: u64,
     },
-    /// A host is reached at another address.
+    /// The host has another address.
     HostAddress(HostId),
-    /// The host's tasks are to leave.
+    /// The host is being drained.
     HostDraining(HostId),
     /// The host takes tasks again.
     HostResumed(HostId),
-    /// A planned leave began.
+    /// The host began a planned leave.
     HostLeaving(HostId),
-    /// A planned leave is complete. The ends of tasks that still were there came just before.
+    /// The host completed a planned leave. The ends of its remaining tasks were reported just
+    /// before.
     HostGone(HostId),
-    /// A host was declared dead. The ends of its tasks came just before.
+    /// The host was declared dead. The ends of its tasks were reported just before.
     HostDead(HostId),
-    /// Tasks were born.
+    /// Tasks were spawned.
     Spawned(SpawnRecord),
-    /// A task ended. The groups that it was in follow.
+    /// A task ended. Reports of the groups that it left follow.
     Exited {
-        /// The task.
+        /// Id of the task.
         tid: Tid,
-        /// Where it was.
+        /// Last owner of the task.
         host: HostId,
-        /// Its incarnation there.
+        /// Incarnation of the task at its end.
         incarnation: u32,
-        /// How it ended.
+        /// Exit status of the task.
         status: ExitStatus,
     },
     /// A task moved, was suspended, or was resumed.
     Relocated {
-        /// The task.
+        /// Id of the task.
         tid: Tid,
-        /// Its owner before.
+        /// Owner before the change.
         from: HostId,
-        /// Its owner now.
+        /// Owner after the change.
         to: HostId,
-        /// Its incarnation now.
+        /// Incarnation after the change.
         incarnation: u32,
-        /// Whether it is suspended there.
+        /// Whether the task is now suspended on its owner.
         suspended: bool,
     },
-    /// A task stayed: a move ended in doubt.
+    /// A task stayed with its owner, because the outcome of a move was in doubt.
     Stayed {
-        /// The task.
+        /// Id of the task.
         tid: Tid,
-        /// Its owner.
+        /// Owner of the task.
         host: HostId,
-        /// Its incarnation now.
+        /// Incarnation after the change.
         incarnation: u32,
     },
-    /// A group has new members, or fewer.
+    /// Members joined or left a group.
     Group {
-        /// Its name.
+        /// Name of the group.
         group: String,
-        /// Its version now; never used before in this machine.
+        /// Version after the change; the machine never used it before.
         version: u64,
     },
-    /// An application has another coordinator.
+    /// An application has a new coordinator.
     Coordinator {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// Where its process is.
+        /// Host of the coordinator's process.
         host: HostId,
-        /// Its term.
+        /// Coordinator term of the new coordinator.
         term: u32,
     },
     /// A checkpoint of an application begins.
     Cut {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// Its epoch from now on.
+        /// Epoch from now on.
         epoch: u32,
-        /// What was agreed about it then; not known where a later state was given at once.
+        /// Agreed part of the checkpoint; `None` if a snapshot replaced the entries.
         agreed: Option<Box<AgreedPart>>,
     },
-    /// All its tasks stand, and go on.
+    /// All tasks of the application are frozen, and resume.
     CutGone {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// The epoch of the cut.
+        /// Epoch of the cut.
         epoch: u32,
     },
-    /// It has ended. The ends of the application's tasks came just before if it was stopped.
+    /// A cut has ended. If the application was stopped, the ends of its tasks were reported just
+    /// before.
     CutEnded {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// The epoch of the cut.
+        /// Epoch of the cut.
         epoch: u32,
-        /// Whether it left a checkpoint.
+        /// Whether a checkpoint was committed.
         saved: bool,
     },
-    /// Checkpoints of an application are made in another way.
+    /// The application has another checkpoint policy.
     Policy(Tid),
-    /// An application is brought back: its tasks are to be where the state says.
+    /// A restart of the application began: its tasks are to be restored where the state says.
     Revived {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// Its generation from now on.
+        /// Generation from now on.
         generation: u32,
     },
-    /// It is back: all its tasks go on.
+    /// The restart is complete: all tasks of the application resume.
     Started {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// Its generation.
+        /// Generation of the application.
         generation: u32,
-        /// How it was brought back; not known where a later state was given at once.
+        /// Record of the restart; `None` if a snapshot replaced the entries.
         reviving: Option<Reviving>,
     },
-    /// It is not brought back. The ends of its tasks came just before.
+    /// The restart failed. The ends of the restored tasks were reported just before.
     Abandoned {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// The generation that it would have had.
+        /// Generation of the failed restart.
         generation: u32,
-        /// Who had asked for it.
+        /// The request for the restart.
         asker: RequestKey,
-        /// For people.
+        /// Reason of the failure, as text for users.
         why: String,
     },
-    /// An application goes back to its last checkpoint, or has to be brought back once more. The ends
-    /// of its tasks came just before.
+    /// The application recovers from its last checkpoint, or its recovery is tried again. The ends
+    /// of its tasks were reported just before.
     RolledBack(Tid),
-    /// All of an application has ended, its master well: its checkpoints go.
+    /// All tasks of the application have ended, its master successfully: its checkpoints are to be
+    /// removed.
     Finished {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// Whose daemon removes them, where all hosts share a store.
+        /// Host whose daemon removes the checkpoints, if all hosts share a store.
         host: HostId,
     },
-    /// An application that went back could not be brought back.
+    /// The recovery of the application failed for the last time.
     GivenUp {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// For people.
+        /// Reason of the failure, as text for users.
         why: String,
     },
-    /// An application is suspended. The ends of its tasks and of the cut came just before.
+    /// The application was suspended. The ends of its tasks and of the cut were reported just
+    /// before.
     Suspended(Tid),
-    /// It could not be resumed. If processes of its tasks stood, their ends came just before.
+    /// The resumption failed. The ends of tasks that were restored for it were reported just
+    /// before.
     NotResumed {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// For people.
+        /// Reason of the failure, as text for users.
         why: String,
     },
-    /// It is suspended no more.
+    /// The application is not suspended any more.
     Unsuspended {
-        /// The application.
+        /// Task id of the application's master.
         app: Tid,
-        /// Why not.
+        /// Reason of the end of the suspension.
         why: Unsuspended,
     },
-    /// The machine ends.
+    /// The machine is halted.
     Halted,
-    /// Nothing: the change's conditions did not hold.
+    /// The change had no effect, because its conditions did not hold.
     Void(Change, Void),
 }
 
-/// Why a change was void.
+/// Reasons why a change was void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Void {
     /// The machine has been halted.
     #[error("the machine has been halted")]
     Halted,
-    /// The proposer is dead or has left.
+    /// The proposer is dead or has left the machine.
     #[error("its proposer is not in the machine any more")]
     Proposer,
-    /// A living host has that name.
+    /// A present host has that name.
     #[error("host {0} has that name")]
     NameTaken(HostId),
-    /// Its store is not of the kind that this host's is: all share one, or each has its own.
+    /// The store of the new host is of another kind than the store of this host: shared, or one for
+    /// each host.
     #[error("{0} has another kind of store")]
     OtherStore(HostId),
     /// The same daemon has joined before.
     #[error("that daemon has joined as {0}")]
     JoinedBefore(HostId),
-    /// No such host, or it is not living.
+    /// The host does not exist, or takes no tasks.
     #[error("{0} takes no tasks")]
     NoHost(HostId),
-    /// No such living task.
+    /// The task does not exist, or has ended.
     #[error("{0} is not alive")]
     NoTask(Tid),
-    /// The task is elsewhere, or of another incarnation.
+    /// The task has another owner or another incarnation.
     #[error("the task is on {0} with incarnation {1}")]
     Moved(HostId, u32),
-    /// The request bore these tasks before.
+    /// The request has spawned these tasks before.
     #[error("the request was carried out before")]
     BornBefore,
     /// A name is empty or too long, a number is out of its range.
@@ -209,31 +215,32 @@ pub enum Void {
     /// A limit of the machine or the host is reached.
     #[error("a limit is reached")]
     Limit,
-    /// The application has, or had, a coordinator of another term.
+    /// The coordinator term of the change is not the next one, or not the current one.
     #[error("the coordinator's last term is {0}")]
     Term(u32),
-    /// A cut is under way, or the one that is meant is not, or it is not its turn.
+    /// Another cut is under way, the named cut is not under way, or the named step of the cut is
+    /// not due.
     #[error("another checkpoint is under way, or none")]
     Cut,
-    /// What is to be brought back lives.
+    /// A task or application that is to be restarted lives.
     #[error("{0} is alive")]
     Alive(Tid),
-    /// A group that is to be brought back has members.
+    /// A group that is to be restored has members.
     #[error("a group of its name has members")]
     GroupTaken,
-    /// No such application is being brought back.
+    /// The application is not being restarted, or this host has reported before.
     #[error("it is not being brought back, or was again")]
     Revival,
-    /// No such application is suspended, or it is just being resumed.
+    /// The application is not suspended, or is being resumed.
     #[error("it is not suspended, or is just being resumed")]
     Suspension,
-    /// It was asked in an earlier generation of the application.
+    /// The change was requested in an earlier generation of the application.
     #[error("its application went back to a checkpoint meanwhile")]
     Generation,
-    /// The host does not drain, or is the last one that takes tasks.
+    /// The host is not draining, or is the last host that takes tasks.
     #[error("{0} is not draining, or is the last host that takes tasks")]
     Draining(HostId),
-    /// The task is in the group, or is not.
+    /// The task is a member already, or is no member.
     #[error("no change of membership")]
     Member,
 }

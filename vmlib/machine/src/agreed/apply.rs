@@ -1,4 +1,5 @@
-//! What each change does to the agreed state, and when it is void.
+//! The effect of each change on the agreed state, and the conditions under which the change is
+//! void.
 
 use super::{
     Agreed, Applied, Coordinated, CutUnderWay, Host, HostPhase, Lost, Task, Void, lives::Failure,
@@ -14,9 +15,9 @@ use vm_wire::{
 };
 
 impl Agreed {
-    /// Applies the entry at `index`, the next one of the log; what it did, in order.
+    /// Applies the entry at `index`, the next entry of the log. Returns its effects in order.
     ///
-    /// An entry that its proposer had in the log before does nothing.
+    /// An entry that its proposer has in the log already has no effect.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Vec<Applied> {
         self.advance(index);
         let mut applied = Vec::new();
@@ -38,7 +39,7 @@ impl Agreed {
         applied
     }
 
-    /// Passes the entry at `index`, one of raft's own: it changes nothing here.
+    /// Passes over the entry at `index`, which is raft's own: it has no effect on the agreed state.
     pub fn advance(&mut self, index: u64) {
         debug_assert_eq!(index, self.index + 1, "an entry is missing");
         self.index = index;
@@ -150,7 +151,7 @@ impl Agreed {
         Ok(Applied::HostAddress(host))
     }
 
-    /// A host drains only if another one takes its tasks, or if they are suspended.
+    /// A host may be drained only if another host takes tasks, or if its tasks are to be suspended.
     fn begin_draining(&mut self, host: HostId, suspend: bool) -> Result<Applied, Void> {
         let other = |(id, found): (&HostId, &Host)| *id != host && found.phase == HostPhase::Living;
         if !self.is_living(host) || !(suspend || self.hosts.iter().any(other)) {
@@ -177,8 +178,8 @@ impl Agreed {
         Ok(Applied::HostLeaving(host))
     }
 
-    /// A task of that host, in that incarnation, has ended. `killed`: by a signal that nobody sent through
-    /// the machine; `unasked`: without a signal of the machine, on a host that stays.
+    /// Ends the task of that host and incarnation. `killed`: the task died of a signal from outside
+    /// of the machine. `unasked`: no signal of the machine ended the task, on a host that stays.
     fn exit(
         &mut self,
         tid: Tid,
@@ -201,7 +202,7 @@ impl Agreed {
         Ok(())
     }
 
-    /// A move of a task is void from here on: the task stays, in its next incarnation.
+    /// Voids a move of a task: the task stays with its owner, in its next incarnation.
     fn stay(&mut self, tid: Tid, host: HostId, incarnation: u32) -> Result<Applied, Void> {
         let task = self.owned(tid, host, incarnation)?;
         task.incarnation += 1;
@@ -213,7 +214,7 @@ impl Agreed {
         })
     }
 
-    /// A task joins or leaves a group.
+    /// Lets a task join or leave a group.
     fn change_member(
         &mut self,
         group: &str,
@@ -268,7 +269,7 @@ impl Agreed {
         }
     }
 
-    /// A host goes, and with it all that ran there. `how` is reported last.
+    /// Removes a host and ends its tasks. `how` is reported last.
     fn depart(
         &mut self,
         host: HostId,
@@ -370,7 +371,7 @@ impl Agreed {
         Ok(())
     }
 
-    /// A task that asks about its groups lives, and lived when it asked.
+    /// Checks that a task which changes its groups lives, and is of this generation.
     fn check_member(&self, tid: Tid, generation: u32) -> Result<(), Void> {
         let task = self.living_task(tid).ok_or(Void::NoTask(tid))?;
         match self.epochs(task.app).generation == generation {
@@ -379,7 +380,7 @@ impl Agreed {
         }
     }
 
-    /// The living task, if it is at `(host, incarnation)`.
+    /// The living task, if its owner and incarnation are `(host, incarnation)`.
     fn owned(&mut self, tid: Tid, host: HostId, incarnation: u32) -> Result<&mut Task, Void> {
         let task = self.tasks.get_mut(&tid).filter(|task| task.is_alive());
         let task = task.ok_or(Void::NoTask(tid))?;
@@ -396,7 +397,8 @@ impl Agreed {
         incarnation: u32,
         suspended: bool,
     ) -> Result<Applied, Void> {
-        // It may be suspended and resumed where it is, also while its host drains.
+        // A task may be suspended and resumed on its own host, also while the host is being
+        // drained.
         if !self.is_living(to) && from != to {
             return Err(Void::NoHost(to));
         }
@@ -518,7 +520,7 @@ impl Agreed {
         let saved = saved.is_some();
         let stop = cut.stop.filter(|_| saved);
         if let Some(Stop::Suspend(how)) = stop {
-            // What the ends of its tasks make forgotten is in it.
+            // The ends of the tasks remove records that the suspension keeps.
             let suspension = self.suspension(app, how);
             self.suspended.insert(app, suspension);
         }
@@ -534,8 +536,8 @@ impl Agreed {
         Ok(())
     }
 
-    /// Ends a living task: it leaves its groups and is remembered for a while. If its application is
-    /// being brought back, all of it ends.
+    /// Ends a living task: it leaves its groups and is remembered for a while. If its application
+    /// is being restarted, the restart fails and all its tasks end.
     pub(super) fn end(&mut self, tid: Tid, status: ExitStatus, applied: &mut Vec<Applied>) {
         let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.is_alive()) else {
             return;
@@ -565,7 +567,7 @@ impl Agreed {
     }
 }
 
-/// Whether checkpoints may be made so.
+/// Checks the bounds of a checkpoint policy.
 pub(super) fn check_policy(policy: Policy) -> Result<(), Void> {
     match policy.refusal() {
         Some(_) => Err(Void::Malformed),

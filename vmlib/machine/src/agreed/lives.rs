@@ -1,4 +1,5 @@
-//! Applications between two runs: those that are restarted, that recover, or that are suspended.
+//! Records of applications that do not run: those that are being restarted, that recover, or that
+//! are suspended.
 
 use serde::{Deserialize, Serialize};
 use std::{
@@ -7,77 +8,79 @@ use std::{
 };
 use vm_wire::{CheckpointId, HostId, RequestKey, Tid, checkpoint::Suspend};
 
-/// Because of what an application goes back.
+/// The loss that made an application recover.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lost {
-    /// A host went, with tasks of it.
+    /// A host with tasks of the application was lost or left.
     Host(HostId),
-    /// A task was killed.
+    /// A task of the application was killed.
     Task(Tid),
 }
 
-/// How a revival failed, for an application that goes back by itself.
+/// The kind of failure of a restart that belongs to a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// Another host went: that is no reason to give up.
+    /// Another host was lost. This failure is not counted.
     HostLost,
-    /// It is tried again a few times.
+    /// Any other failure. The restart is tried again, [`vm_wire::limits::RECOVERIES_MAX`] times.
     Failed,
-    /// Somebody ended it.
+    /// A user ended the recovery.
     ForGood,
 }
 
-/// An application that goes back.
+/// Record of an application that recovers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovering {
-    /// What it lost.
+    /// The loss that made the application recover.
     pub lost: Lost,
-    /// How often it could not be brought back.
+    /// Number of failed restarts.
     pub failures: u32,
-    /// Hosts on which processes of before may still run.
+    /// Hosts on which processes of the previous generation may still run.
     pub lingering: BTreeSet<HostId>,
 }
 
-/// An application that is being brought back.
+/// Record of an application that is being restarted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reviving {
-    /// Whose daemon was asked for it, and under which number.
+    /// The request for the restart.
     pub asker: RequestKey,
-    /// From which checkpoint: its generation and epoch.
+    /// Generation and epoch of the checkpoint.
     pub from: CheckpointId,
-    /// Files that its tasks write are used as they are.
+    /// Use the files that the tasks write as they are, without a rollback.
     pub keep_files: bool,
-    /// How old the checkpoint was when it was read. Milliseconds.
+    /// Age of the checkpoint when it was read. Milliseconds.
     pub age_ms: u64,
-    /// Because of what it went back by itself; none if a person wanted it back.
+    /// The loss that made the application recover; `None` if a user requested the restart.
     pub lost: Option<Lost>,
-    /// The hosts whose tasks do not all stand yet, or where processes of before may still run.
+    /// Hosts that have not reported all their tasks as restored, or where processes of the previous
+    /// generation may run.
     pub awaited: BTreeSet<HostId>,
-    /// Tasks whose images are in the store of another host than that where they are to live.
+    /// Tasks whose image is in the store of another host than their new owner, with that host.
     pub sources: BTreeMap<Tid, HostId>,
 }
 
-/// An application that is suspended.
+/// Record of an application that is suspended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspension {
-    /// With which checkpoint: its generation and epoch.
+    /// Generation and epoch of the checkpoint.
     pub from: CheckpointId,
-    /// How it was asked for.
+    /// Options of the request for the suspension.
     pub how: Suspend,
-    /// How many tasks it had.
+    /// Number of tasks.
     pub tasks: u32,
-    /// Its master's program, for people.
+    /// Program of the master, as text for users.
     pub program: Arc<str>,
-    /// Where its console is, which waits for it, or none.
+    /// Host of the console that waits for the application, or [`HostId::NONE`].
     pub console: HostId,
-    /// What was proposed of a resumption under another number is void.
+    /// Number of this attempt to resume. Changes for another attempt are void.
     pub generation: u32,
-    /// How often it could not be resumed.
+    /// Number of failed resumptions.
     pub failures: u32,
 }
 
 impl Suspension {
-    /// When it has ended, unless it was resumed. Milliseconds since 1970; none: never.
+    /// Time at which the suspension ends, unless the application is resumed before. Milliseconds
+    /// since 1970; `None`: never.
     pub fn until_ms(&self) -> Option<u64> {
         let Suspend {
             asked_ms, for_ms, ..
@@ -86,13 +89,13 @@ impl Suspension {
     }
 }
 
-/// Why an application is suspended no more.
+/// Reasons for the end of a suspension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unsuspended {
-    /// It runs again.
+    /// The application was resumed.
     Resumed,
-    /// Its time was over.
+    /// The time of the suspension is over.
     Over,
-    /// Somebody ended it.
+    /// A user ended the suspension.
     Ended,
 }

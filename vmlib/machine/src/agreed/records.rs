@@ -1,4 +1,4 @@
-//! The records of the agreed state: hosts, tasks, coordinators, checkpoints under way.
+//! The records of the agreed state: hosts, tasks, coordinators, epochs.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use vm_wire::{
     checkpoint::{Policy, Stop},
 };
 
-/// Where a host is in its life.
+/// The phase of a host between its join and its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostPhase {
-    /// It takes tasks.
+    /// The host takes tasks.
     Living,
-    /// Its tasks are to leave, and it takes no new ones.
+    /// The host is being drained: it takes no new tasks, and its tasks are moved.
     Draining,
-    /// It still runs tasks, but takes no new ones.
+    /// A planned leave has begun: the host takes no new tasks, and may still run tasks.
     Leaving,
-    /// It has left as planned.
+    /// A planned leave is complete.
     Gone,
-    /// It was declared dead.
+    /// The host was declared dead.
     Dead,
 }
 
-/// A host.
+/// Record of a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// What it said of itself.
+    /// Facts that the host stated when it joined.
     pub facts: HostFacts,
-    /// What it drew at its start.
+    /// Nonce that the daemon drew at its start.
     pub nonce: u64,
-    /// Where it is in its life.
+    /// Phase of the host.
     pub phase: HostPhase,
-    /// The number of its last entry that was applied.
+    /// Number of its last entry that was applied.
     pub entries: u64,
 }
 
 impl Host {
-    /// Whether it is in the machine, leaving or not.
+    /// Whether the host is in the machine, leaving or not.
     pub fn is_present(&self) -> bool {
         matches!(
             self.phase,
@@ -46,84 +46,85 @@ impl Host {
     }
 }
 
-/// A task, alive or remembered.
+/// Record of a task, living or ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// Its owner; after its end, where it was.
+    /// Owner of the task, or last owner of an ended task.
     pub host: HostId,
-    /// Its incarnation there, from 1.
+    /// Incarnation of the task, counted from 1.
     pub incarnation: u32,
-    /// Its application, named by its master's tid.
+    /// Application, named by the task id of its master.
     pub app: Tid,
-    /// Who asked for it: a task (its parent), or a daemon (then it is a master).
+    /// Requester of the spawn: a task (the parent), or a daemon (then the task is a master).
     pub asker: Tid,
-    /// The asker's request number.
+    /// Number of the spawn request, counted by the requester.
     pub request: u64,
-    /// Its index among all tasks of the request.
+    /// Index of the task among all tasks of the spawn request.
     pub index: u32,
-    /// Index of the entry that bore it, or brought it back.
+    /// Index of the entry that spawned or restarted the task.
     pub born: u64,
-    /// Last part of the program's path.
+    /// Last component of the program's path.
     pub program: Arc<str>,
-    /// Whether the process was there before it became a task.
+    /// Whether the process existed before it became a task.
     pub enrolled: bool,
-    /// Whether it is suspended alone: it has no process, and its owner knows its image in the store.
-    /// Of one that has ended: whether it was.
+    /// Whether the task is suspended alone: it has no process, and its owner knows its image in the
+    /// store. For an ended task: whether it was suspended.
     pub suspended: bool,
-    /// How it ended.
+    /// Exit status; `None` while the task lives.
     pub status: Option<ExitStatus>,
 }
 
 impl Task {
-    /// Whether it has not ended.
+    /// Whether the task has not ended.
     pub fn is_alive(&self) -> bool {
         self.status.is_none()
     }
 
-    /// The task that spawned it; a master has none.
+    /// The task that spawned this task; `None` for a master.
     pub fn parent(&self) -> Option<Tid> {
         (!self.asker.is_daemon()).then_some(self.asker)
     }
 }
 
-/// The coordinator of an application.
+/// Record of the coordinator of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Coordinated {
-    /// Where its process is, or was: that host may be gone.
+    /// Host of the coordinator's process. The host may be gone.
     pub host: HostId,
-    /// From 1; one higher with each that took the place of another.
+    /// Coordinator term: from 1, and higher by 1 with each new coordinator.
     pub term: u32,
 }
 
-/// A cut that is under way.
+/// Record of a cut that is under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CutUnderWay {
-    /// Of the coordinator that wants it.
+    /// Term of the coordinator that requested the cut.
     pub term: u32,
-    /// The application ends with it, and how.
+    /// How the application ends with the checkpoint; `None` if it does not end.
     pub stop: Option<Stop>,
-    /// All tasks have stood, and go on.
+    /// All tasks have been frozen, and resume.
     pub gone: bool,
 }
 
-/// What is agreed about the checkpoints of an application.
+/// Record of the checkpoints of an application.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epochs {
-    /// Goes up when the application is brought back.
+    /// Generation of the application.
     pub generation: u32,
-    /// Of the last cut; 0 before the first one.
+    /// Epoch of the last cut; 0 before the first cut.
     pub epoch: u32,
-    /// That cut, if it is under way.
+    /// The last cut, while it is under way.
     pub cut: Option<CutUnderWay>,
-    /// The epoch of the last checkpoint that was committed; 0 if there is none.
+    /// Epoch of the last committed checkpoint; 0 if there is none.
     pub saved: u32,
-    /// What the application has lost for that, as its coordinator reckoned; 0 before the first one.
-    /// Microseconds.
+    /// Cost of that checkpoint for the application, as its coordinator computed it; 0 before the
+    /// first checkpoint. Microseconds.
     pub cost_us: u64,
-    /// When checkpoints are made by themselves.
+    /// Policy for automatic checkpoints.
     pub policy: Policy,
-    /// How often it has gone back because a task was killed, since then.
+    /// Number of recoveries from that checkpoint because a task was killed.
     pub kills: u32,
-    /// Its master has ended well, by itself: its checkpoints are of no use when all of it has ended.
+    /// The master ended successfully, without a signal: the checkpoints are of no use once all
+    /// tasks have ended.
     pub finished: bool,
 }

@@ -14,18 +14,18 @@ use std::collections::BTreeSet;
 use vm_wire::{HostId, Tid, agreed::ExitStatus, checkpoint::Recover, limits};
 
 impl Agreed {
-    /// An application that goes back.
+    /// Record of an application that recovers.
     pub fn recovering(&self, app: Tid) -> Option<&Recovering> {
         self.recovering.get(&app)
     }
 
-    /// All of them.
+    /// All applications that recover.
     pub fn all_recovering(&self) -> impl Iterator<Item = Tid> {
         self.recovering.keys().copied()
     }
 
-    /// The host whose daemon is to bring an application back: with each failure another one, which
-    /// may have the checkpoint that the last one had not.
+    /// The host whose daemon is to restart an application. Each failure selects another host, which
+    /// may have a checkpoint that the previous host did not have.
     pub fn recovering_host(&self, app: Tid) -> Option<HostId> {
         let failures = self.recovering(app)?.failures as usize;
         let hosts = self.hosts().map(|(host, _)| host);
@@ -33,13 +33,13 @@ impl Agreed {
         staying.get(failures % staying.len().max(1)).copied()
     }
 
-    /// Where the console of an application is, or none.
+    /// The host of an application's console, or [`HostId::NONE`].
     pub fn console_of(&self, app: Tid) -> HostId {
         let console = self.consoles.get(&app).copied();
         console.unwrap_or(HostId::NONE)
     }
 
-    /// The applications that go back when this host goes.
+    /// The applications that recover when this host is lost or leaves.
     pub(super) fn going_back(&self, host: HostId) -> BTreeSet<Tid> {
         let apps = self
             .tasks_on(host)
@@ -47,23 +47,24 @@ impl Agreed {
         apps.filter(|app| self.can_go_back(*app)).collect()
     }
 
-    /// Whether an application goes back when one of its tasks is killed. Not again and again to the same
-    /// checkpoint: perhaps the program itself is the cause.
+    /// Whether an application recovers when one of its tasks is killed. The number of recoveries
+    /// from one checkpoint is bounded, because the program itself may be the cause.
     pub(super) fn goes_back_after_kill(&self, app: Tid) -> bool {
         let epochs = self.epochs(app);
         let wanted = epochs.policy.recover == Recover::Kill;
         wanted && epochs.kills < limits::RECOVERIES_MAX && self.can_go_back(app)
     }
 
-    /// Whether an application has a checkpoint and lives. One that is just being brought back is tried
-    /// again if it went back, and else is not; one whose master ended badly is being ended.
+    /// Whether an application has a checkpoint and may recover from it. An application that is
+    /// being restarted may not: a failed restart of a recovery is tried again, another failed
+    /// restart is not. An application whose master failed is being ended.
     fn can_go_back(&self, app: Tid) -> bool {
         let epochs = self.epochs(app);
         let wanted = epochs.saved != 0 && epochs.policy.recover != Recover::Never;
         wanted && !self.is_forsaken(app) && !self.reviving.contains_key(&app)
     }
 
-    /// An application goes back, because of what it lost.
+    /// Ends the tasks of an application and begins its recovery.
     pub(super) fn roll_back(&mut self, app: Tid, lost: Lost, applied: &mut Vec<Applied>) {
         let tids: Vec<Tid> = self.tasks_of(app).collect();
         let hosts = tids.iter().filter_map(|tid| Some(self.task(*tid)?.host));
@@ -76,7 +77,7 @@ impl Agreed {
         for tid in tids {
             self.end(tid, ExitStatus::RolledBack, applied);
         }
-        // Who drove it before has no say in its next life.
+        // Orders of the coordinator of the previous generation are fenced.
         if let Some(coordinated) = self.coordinators.get_mut(&app) {
             coordinated.term = coordinated.term.saturating_add(1);
         }
@@ -96,7 +97,7 @@ impl Agreed {
         applied.push(Applied::RolledBack(app));
     }
 
-    /// Whatever was proposed of it until now is void.
+    /// Gives an application the next generation: earlier proposals for it are void.
     fn next_generation(&mut self, app: Tid) {
         self.generation = self.generation.saturating_add(1);
         if let Some(epochs) = self.epochs.get_mut(&app) {
@@ -104,7 +105,7 @@ impl Agreed {
         }
     }
 
-    /// An application that goes back was not brought back.
+    /// Counts a failed restart of a recovery, and tries again or ends the recovery.
     pub(super) fn try_again(
         &mut self,
         app: Tid,
@@ -129,8 +130,8 @@ impl Agreed {
         }
     }
 
-    /// Forgets what is agreed about an application that has ended, unless it goes back. A cut of it
-    /// ends, too: the next life of the application is not to be stopped for it.
+    /// Forgets the records of an application that has ended, unless the application recovers. Its
+    /// cut ends as well: a restarted application must not be frozen for it.
     pub(super) fn forget_app(&mut self, app: Tid, applied: &mut Vec<Applied>) {
         if !self.recovering.contains_key(&app) && !self.in_app.contains_key(&app) {
             let coordinator = self.coordinators.remove(&app);

@@ -1,11 +1,11 @@
-//! How an application is brought back: all of it, or not at all.
+//! Restarts of applications: all tasks are restarted, or none.
 //!
-//! Its tasks keep their tids. They live again from [`Change::Revive`](vm_wire::agreed::Change) on,
-//! each under a new incarnation, and stand still until every host has said that its own are there.
-//! If one of them ends before that, all of them do, and nothing has run.
+//! The tasks keep their task ids. After [`Change::Revive`](vm_wire::agreed::Change) each task lives
+//! again in the agreed state, with a higher incarnation, and stays frozen until every host has
+//! reported its tasks as restored. If a task ends before that, all tasks end, and none has run.
 //!
-//! The generation that a revival gives is higher than every other that the machine has given, so
-//! frames of an earlier life are told from those of this one.
+//! The generation of a restart is higher than every earlier generation of the machine, so frames of
+//! an earlier generation are recognised.
 
 use super::{
     Agreed, Applied, Epochs, Reviving, Task, Unsuspended, Void, apply::check_policy, lives::Failure,
@@ -18,7 +18,7 @@ use vm_wire::{
 };
 
 impl Agreed {
-    /// An application that is being brought back.
+    /// Record of an application that is being restarted.
     pub fn reviving(&self, app: Tid) -> Option<&Reviving> {
         self.reviving.get(&app)
     }
@@ -66,8 +66,8 @@ impl Agreed {
         };
         let epochs = Epochs {
             generation,
-            // The number of a cut is not used again: what is still said of one of an earlier life is
-            // not taken for one of this life.
+            // The epoch of a cut is never used again, so a late report about a cut of an earlier
+            // generation is not taken for one of this generation.
             epoch: revival.from.epoch.max(last),
             cut: None,
             saved: revival.from.epoch,
@@ -77,7 +77,8 @@ impl Agreed {
             finished: false,
         };
         self.epochs.insert(app, epochs);
-        // That of one that is suspended waits for it, unless there is another one.
+        // The console of a suspended application waits for it, unless the request names another
+        // console.
         let waits = self.suspended(app).map(|it| it.console);
         let console = match revival.console {
             HostId::NONE => waits.unwrap_or(HostId::NONE),
@@ -109,8 +110,8 @@ impl Agreed {
         Ok(())
     }
 
-    /// The hosts that have to say that an application's tasks stand there, or that those of before
-    /// have ended.
+    /// The hosts that must report the tasks of an application as restored, or the processes of its
+    /// previous generation as ended.
     fn hosts_of(&self, revival: &Revival) -> BTreeSet<HostId> {
         let ended = self.ended.iter().filter_map(|tid| self.task(*tid));
         let before = ended.filter(|task| task.app == revival.app);
@@ -124,9 +125,10 @@ impl Agreed {
             .collect()
     }
 
-    /// Forgets what an application bore after a cut (what it bore before in the same entry is in the cut,
-    /// and lives again), or all that has ended, if that was made in another
-    /// machine: its tasks may ask for the same again, under the same numbers.
+    /// Forgets the tasks that an application spawned after the cut, because the restarted tasks may
+    /// send the same spawn requests under the same numbers. Tasks spawned earlier in the entry of
+    /// the cut belong to the checkpoint and are restarted. A checkpoint of another machine has no
+    /// `cut`: then all ended tasks of the application are forgotten.
     fn forget_since(&mut self, app: Tid, cut: Option<u64>) {
         let later = |task: &Task| task.app == app && cut.is_none_or(|cut| task.born >= cut);
         let ended = std::mem::take(&mut self.ended);
@@ -139,7 +141,7 @@ impl Agreed {
         }
     }
 
-    /// The tasks that may live again.
+    /// The ids of the tasks to restart, if the restart is possible.
     fn check_revival(&self, revival: &Revival) -> Result<BTreeSet<Tid>, Void> {
         let tids: BTreeSet<Tid> = revival.tasks.iter().map(|task| task.tid).collect();
         if tids.is_empty() || tids.len() != revival.tasks.len() {
@@ -203,7 +205,7 @@ impl Agreed {
         Ok(())
     }
 
-    /// A host is gone: nothing of before runs there.
+    /// Awaits a departed host no more: no process of a previous generation runs there.
     pub(super) fn await_no_more(&mut self, host: HostId, applied: &mut Vec<Applied>) {
         for recovering in self.recovering.values_mut() {
             recovering.lingering.remove(&host);
@@ -256,8 +258,7 @@ impl Agreed {
         Ok(())
     }
 
-    /// Ends what is left of an application that was being brought back. One that goes back by itself
-    /// is tried again.
+    /// Ends a failed restart and its tasks. The restart of a recovery is tried again.
     pub(super) fn end_revival(
         &mut self,
         app: Tid,
@@ -296,14 +297,14 @@ impl Agreed {
         is_it.then_some(()).ok_or(Void::Revival)
     }
 
-    /// The applications that were brought back between this state and a later one.
+    /// The applications that were restarted between this state and a later state.
     pub(super) fn revived_in(&self, later: &Agreed) -> BTreeSet<Tid> {
         let generation = |state: &Agreed, app| state.epochs(app).generation;
         let new = |app: &Tid| generation(later, *app) > generation(self, *app);
         later.apps().filter(new).collect()
     }
 
-    /// What became of revivals between this state and a later one.
+    /// Adds the changes of restarts and recoveries between this state and a later state.
     pub(super) fn revivals_to(&self, later: &Agreed, changes: &mut Vec<Applied>) {
         for app in later.all_recovering() {
             let again = later.epochs(app).generation != self.epochs(app).generation;

@@ -1,7 +1,7 @@
-//! The agreed state as bytes, and what changed between two states when entries are missing.
+//! The agreed state as bytes, and the changes between two states when entries are missing.
 //!
-//! What travels are types of their own ([`AgreedState`] and the like), where the live ones have more:
-//! tables for looking up are left out and built again, program names are written once.
+//! The encoded types ([`AgreedState`] and others) are separate from the live types. They leave out
+//! the lookup tables, which are built anew, and hold each program name once.
 
 use super::{
     Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Suspension,
@@ -20,13 +20,13 @@ use vm_wire::{
     decode, encode, limits,
 };
 
-/// The layout of [`AgreedState`]; another number is refused.
+/// Layout of [`AgreedState`]; another number is refused.
 const FORMAT: u16 = 9;
 
-// The largest state fits its frame: of a task at most 72 bytes and its program's name, of a
-// membership 16, of a host its facts, of a coordinator 24 and of a console 16 (an application has a
-// living task), of epochs 130, of a revival 64 and of a recovery 32 (an application that goes back has
-// epochs), and 4 for each host that they wait for, of a suspension 80 and a program's name.
+// The largest state fits its frame: at most 72 bytes and a program name for a task, 16 for a
+// membership, the facts for a host, 24 for a coordinator and 16 for a console (an application has a
+// living task), 130 for epochs, 64 for a restart and 32 for a recovery (a recovering application
+// has epochs), 4 for each host that these wait for, 80 and a program name for a suspension.
 const _: () = assert!(
     (limits::TASKS_LIVE_MAX + limits::ENDED_MAX) * (72 + limits::NAME_MAX)
         + limits::TASKS_LIVE_MAX * (24 + 16)
@@ -40,16 +40,16 @@ const _: () = assert!(
         < limits::SNAPSHOT_MAX
 );
 
-/// Bytes that are no agreed state.
+/// Reasons why bytes are no agreed state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SnapshotError {
-    /// They cannot be read.
+    /// The bytes cannot be decoded.
     #[error("the snapshot of the agreed state cannot be read: {0}")]
     Codec(#[from] CodecError),
-    /// Another layout.
+    /// The bytes have another layout.
     #[error("the snapshot of the agreed state has format {0}, this daemon reads {FORMAT}")]
     Format(u16),
-    /// Its parts contradict each other.
+    /// The records contradict each other.
     #[error("the snapshot of the agreed state contradicts itself: {0}")]
     Inconsistent(&'static str),
 }
@@ -74,7 +74,7 @@ struct AgreedState {
     generation: u32,
     epoch: u32,
     reviving: Vec<RevivingState>,
-    /// Application, what it lost, failures, hosts where processes of before may run.
+    /// Application, loss, failures, hosts where processes of the previous generation may run.
     recovering: Vec<(Tid, Lost, u32, Vec<HostId>)>,
     consoles: Vec<(Tid, HostId)>,
     suspended: Vec<SuspensionState>,
@@ -123,7 +123,7 @@ struct TaskState {
     request: u64,
     index: u32,
     born: u64,
-    /// Index into the programs.
+    /// Index into `programs`.
     program: u32,
     enrolled: bool,
     suspended: bool,
@@ -137,7 +137,7 @@ struct GroupState {
     members: Vec<(u32, Tid)>,
 }
 
-/// The phases by the numbers that they travel under.
+/// Phases by the numbers that encode them.
 const PHASES: [HostPhase; 5] = [
     HostPhase::Living,
     HostPhase::Leaving,
@@ -147,7 +147,7 @@ const PHASES: [HostPhase; 5] = [
 ];
 
 impl Agreed {
-    /// The state as bytes, at most [`limits::SNAPSHOT_MAX`].
+    /// Encodes the state, in at most [`limits::SNAPSHOT_MAX`] bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut programs = BTreeMap::new();
         let mut names = Vec::new();
@@ -227,10 +227,10 @@ impl Agreed {
         })
     }
 
-    /// Reads what [`Agreed::encode`] made.
+    /// Decodes the bytes of [`Agreed::encode`].
     ///
     /// # Errors
-    /// [`SnapshotError`] when the bytes are no such state, or one that cannot be.
+    /// [`SnapshotError`] when the bytes are no agreed state, or records contradict each other.
     pub fn decode(bytes: &[u8]) -> Result<Self, SnapshotError> {
         let state: AgreedState = decode(bytes)?;
         if state.format != FORMAT {
@@ -345,7 +345,7 @@ impl Agreed {
         Ok(Groups::restored(version, groups))
     }
 
-    /// Whether an application has tasks, or will have them again.
+    /// Whether an application has tasks, or recovers.
     fn is_known(&self, app: Tid) -> bool {
         self.in_app.contains_key(&app) || self.recovering.contains_key(&app)
     }
@@ -422,15 +422,15 @@ impl Agreed {
         Ok(())
     }
 
-    /// What happened between this state and a later one, for a daemon that has to do without the
-    /// entries in between. What came and went in between without a trace is not told; the order
-    /// is: hosts that came, births, moves, ends, revivals, groups, coordinators, hosts that went. Of an
-    /// application that was brought back, what ran before has ended.
+    /// The changes between this state and a later state, for a daemon that lacks the entries
+    /// between them. Tasks, hosts and cuts that appeared and ended in between are left out. The
+    /// order is: hosts that joined, spawns, moves, ends, restarts, groups, coordinators, hosts that
+    /// left. The earlier tasks of a restarted application are reported as ended.
     pub fn changes_to(&self, later: &Agreed) -> Vec<Applied> {
         debug_assert!(self.index <= later.index);
         let mut changes = Vec::new();
         self.cuts_ended(later, &mut changes);
-        // Before all else: what is told here is told after the cut.
+        // Cuts come first: the other changes of this list are reported after the cut.
         for (&app, it) in &later.epochs {
             let (before, epoch) = (self.epochs(app), it.epoch);
             let cut = it.cut.is_some() && epoch != before.epoch;
@@ -529,7 +529,7 @@ impl Agreed {
 }
 
 impl Agreed {
-    /// The cuts that were under way here and are not later.
+    /// The cuts that are under way in this state and not in the later state.
     fn cuts_ended(&self, later: &Agreed, changes: &mut Vec<Applied>) {
         for (&app, before) in &self.epochs {
             let now = later.epochs(app);
@@ -598,7 +598,7 @@ fn task_state(tid: Tid, task: &Task, program: u32) -> TaskState {
     }
 }
 
-/// The birth of one task, as an entry of its own would have told it.
+/// The spawn record of one task, as an entry of its own would have it.
 fn record_of(state: &Agreed, tid: Tid, task: &Task) -> SpawnRecord {
     SpawnRecord {
         asker: task.asker,
@@ -615,7 +615,7 @@ fn record_of(state: &Agreed, tid: Tid, task: &Task) -> SpawnRecord {
     }
 }
 
-/// How a task's place changed; `before` is `None` for a task that is new.
+/// The change of a task's owner or incarnation; `before` is `None` for a new task.
 fn moved(tid: Tid, before: Option<&Task>, now: &Task) -> Option<Applied> {
     let (host, incarnation) = before.map_or((tid.host(), 1), |task| (task.host, task.incarnation));
     if incarnation == now.incarnation {
@@ -641,7 +641,7 @@ fn moved(tid: Tid, before: Option<&Task>, now: &Task) -> Option<Applied> {
     })
 }
 
-/// The end of a task; of one that is forgotten already nobody knows how.
+/// The end of a task. The status of a forgotten task is unknown and reported as a lost host.
 fn exited(tid: Tid, task: &Task, status: Option<ExitStatus>) -> Applied {
     Applied::Exited {
         tid,

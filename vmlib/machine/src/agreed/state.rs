@@ -1,4 +1,4 @@
-//! The agreed state itself, and what it answers.
+//! The tables of the agreed state, and their queries.
 
 use super::{
     lives::{Recovering, Reviving, Suspension},
@@ -13,38 +13,38 @@ use vm_wire::{
     limits,
 };
 
-/// The agreed state at one index of the log. See the module.
+/// The agreed state at one index of the log, as [`crate::agreed`] describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     pub(super) machine: MachineId,
     pub(super) index: u64,
     pub(super) halted: bool,
-    /// The highest host number given so far.
+    /// The highest host number that was given to a host.
     pub(super) last_host: HostId,
     pub(super) hosts: BTreeMap<HostId, Host>,
-    /// Hosts that are not present any more, in the order in which they went.
+    /// Departed hosts that are remembered, in the order of their departures.
     pub(super) departed: VecDeque<HostId>,
     pub(super) tasks: BTreeMap<Tid, Task>,
-    /// Tasks that have ended and are remembered, in the order of their ends.
+    /// Ended tasks that are remembered, in the order of their ends.
     pub(super) ended: VecDeque<Tid>,
     pub(super) groups: Groups,
-    /// Of living applications.
+    /// Coordinators of living applications.
     pub(super) coordinators: BTreeMap<Tid, Coordinated>,
-    /// Of living applications that were to be saved, or were brought back.
+    /// Epochs of living applications that had a cut, a policy or a restart.
     pub(super) epochs: BTreeMap<Tid, Epochs>,
     /// The highest generation that was given to an application.
     pub(super) generation: u32,
-    /// The highest epoch of applications that were forgotten.
+    /// The highest epoch of forgotten applications.
     pub(super) epoch: u32,
-    /// Applications that are being brought back.
+    /// Applications that are being restarted.
     pub(super) reviving: BTreeMap<Tid, Reviving>,
-    /// Applications that go back by themselves, until they run again.
+    /// Applications that recover, until they run again.
     pub(super) recovering: BTreeMap<Tid, Recovering>,
     /// Applications that are suspended, until they run again.
     pub(super) suspended: BTreeMap<Tid, Suspension>,
-    /// Where the output of living applications goes, of those that have a console.
+    /// Hosts of the consoles of living applications.
     pub(super) consoles: BTreeMap<Tid, HostId>,
-    // What follows is derived from the tasks, for looking up.
+    // Lookup tables, derived from the tasks.
     pub(super) born: BTreeMap<(Tid, u64, u32), Tid>,
     pub(super) on_host: BTreeMap<HostId, BTreeSet<Tid>>,
     pub(super) in_app: BTreeMap<Tid, BTreeSet<Tid>>,
@@ -83,7 +83,7 @@ impl Agreed {
         }
     }
 
-    /// The machine.
+    /// Id of the machine.
     pub fn machine(&self) -> MachineId {
         self.machine
     }
@@ -98,12 +98,12 @@ impl Agreed {
         self.halted
     }
 
-    /// A host, present or remembered.
+    /// A host, present or departed and remembered.
     pub fn host(&self, host: HostId) -> Option<&Host> {
         self.hosts.get(&host)
     }
 
-    /// The hosts that are in the machine (living or leaving), by number.
+    /// The hosts that are in the machine (living, draining or leaving), by number.
     pub fn hosts(&self) -> impl Iterator<Item = (HostId, &Host)> {
         let present = |(_, host): &(&HostId, &Host)| host.is_present();
         self.hosts
@@ -112,22 +112,22 @@ impl Agreed {
             .map(|(id, host)| (*id, host))
     }
 
-    /// All hosts, also those that are gone and remembered, by number.
+    /// All hosts, departed and remembered hosts included, by number.
     pub fn remembered_hosts(&self) -> impl Iterator<Item = (HostId, &Host)> {
         self.hosts.iter().map(|(id, host)| (*id, host))
     }
 
-    /// The highest host number given so far.
+    /// The highest host number that was given to a host.
     pub fn last_host(&self) -> HostId {
         self.last_host
     }
 
-    /// Whether the host is in the machine (living or leaving).
+    /// Whether the host is in the machine (living, draining or leaving).
     pub fn is_present(&self, host: HostId) -> bool {
         self.host(host).is_some_and(Host::is_present)
     }
 
-    /// Whether the host is in the machine, or this state does not know it yet.
+    /// Whether the host is in the machine, or joined after the index of this state.
     pub fn may_be_present(&self, host: HostId) -> bool {
         self.is_present(host) || host > self.last_host
     }
@@ -138,20 +138,20 @@ impl Agreed {
             .is_some_and(|host| host.phase == HostPhase::Living)
     }
 
-    /// Whether the host is in the machine, and its tasks are to leave.
+    /// Whether the host is in the machine and being drained.
     pub fn is_draining(&self, host: HostId) -> bool {
         self.host(host)
             .is_some_and(|host| host.phase == HostPhase::Draining)
     }
 
-    /// Whether the host is in the machine and not on its way out: it may vote.
+    /// Whether the host is in the machine and not leaving, so that it may vote.
     pub fn is_staying(&self, host: HostId) -> bool {
         self.host(host)
             .is_some_and(|host| matches!(host.phase, HostPhase::Living | HostPhase::Draining))
     }
 
-    /// The host that gets copies of what another one has in its store of checkpoints: the next one that
-    /// takes tasks, by number, and after the last one the first.
+    /// The host that gets second copies of the parts in the store of `host`: the next host that
+    /// takes tasks, by number, and the first host after the last.
     pub fn second_host(&self, host: HostId) -> Option<HostId> {
         let living = |other: &HostId| *other != host && self.is_living(*other);
         let mut after = self.hosts.keys().copied().filter(|other| *other > host);
@@ -166,30 +166,30 @@ impl Agreed {
             .map(|(id, _)| id)
     }
 
-    /// The present host that somebody means: by its name, or, if none has that, by its number as
-    /// people see it (`h3`).
+    /// The present host that a user names: by its name, or, if no host has that name, by its number
+    /// (`h3`).
     pub fn host_called(&self, text: &str) -> Option<HostId> {
         let numbered = || HostId::parse(text).filter(|host| self.is_present(*host));
         self.host_named(text).or_else(numbered)
     }
 
-    /// The host that joined with that nonce, present or remembered.
+    /// The host that joined with that nonce, present or departed and remembered.
     pub fn host_of_nonce(&self, nonce: u64) -> Option<HostId> {
         let has_it = |(_, host): &(&HostId, &Host)| host.nonce == nonce;
         self.hosts.iter().find(has_it).map(|(id, _)| *id)
     }
 
-    /// A task, alive or remembered.
+    /// A task, living or ended and remembered.
     pub fn task(&self, tid: Tid) -> Option<&Task> {
         self.tasks.get(&tid)
     }
 
-    /// A task that is alive.
+    /// A living task.
     pub fn living_task(&self, tid: Tid) -> Option<&Task> {
         self.task(tid).filter(|task| task.is_alive())
     }
 
-    /// All tasks that are alive, by tid.
+    /// All living tasks, by task id.
     pub fn living_tasks(&self) -> impl Iterator<Item = (Tid, &Task)> {
         let alive = |(_, task): &(&Tid, &Task)| task.is_alive();
         self.tasks
@@ -198,33 +198,33 @@ impl Agreed {
             .map(|(tid, task)| (*tid, task))
     }
 
-    /// The tasks alive on a host, by tid.
+    /// The living tasks of an owner, by task id.
     pub fn tasks_on(&self, host: HostId) -> impl Iterator<Item = Tid> {
         self.on_host.get(&host).into_iter().flatten().copied()
     }
 
-    /// How many tasks are alive on a host.
+    /// Number of living tasks of an owner.
     pub fn task_count(&self, host: HostId) -> usize {
         self.on_host.get(&host).map_or(0, BTreeSet::len)
     }
 
-    /// The living tasks of an application, by tid; its master is among them while it lives.
+    /// The living tasks of an application, by task id. The master is one of them while it lives.
     pub fn tasks_of(&self, app: Tid) -> impl Iterator<Item = Tid> {
         self.in_app.get(&app).into_iter().flatten().copied()
     }
 
-    /// A task of the application that is suspended alone: the first one.
+    /// The first task of the application that is suspended alone.
     pub fn suspended_task(&self, app: Tid) -> Option<Tid> {
         let suspended = |tid: &Tid| self.living_task(*tid).is_some_and(|task| task.suspended);
         self.tasks_of(app).find(suspended)
     }
 
-    /// The applications that live, by their masters' tids.
+    /// The living applications, by the task ids of their masters.
     pub fn apps(&self) -> impl Iterator<Item = Tid> {
         self.in_app.keys().copied()
     }
 
-    /// Whether the master of an application has ended, and not well: then all of it ends.
+    /// Whether the master of an application has failed, so that all its tasks are to end.
     pub fn is_forsaken(&self, app: Tid) -> bool {
         let status = self.task(app).and_then(|master| master.status);
         status.is_some_and(|status| status != ExitStatus::Left(0))
@@ -235,12 +235,12 @@ impl Agreed {
         self.coordinators.get(&app).copied()
     }
 
-    /// What is agreed about the checkpoints of an application.
+    /// Record of the checkpoints of an application.
     pub fn epochs(&self, app: Tid) -> Epochs {
         self.epochs.get(&app).copied().unwrap_or_default()
     }
 
-    /// What is agreed about an application now, to be saved.
+    /// The agreed part of a checkpoint of an application, at this index.
     pub(super) fn part(&self, app: Tid) -> AgreedPart {
         let task = |tid: Tid| {
             let task = self.living_task(tid)?;
@@ -282,20 +282,21 @@ impl Agreed {
         }
     }
 
-    /// Whether a checkpoint of it is being made.
+    /// Whether a cut of the application is under way.
     pub fn is_cut(&self, app: Tid) -> bool {
         self.epochs(app).cut.is_some()
     }
 
-    /// Whether its tasks stand still for that, or are about to.
+    /// Whether the tasks of the application are frozen for a cut, or are being frozen.
     pub fn is_standing(&self, app: Tid) -> bool {
         self.epochs(app).cut.is_some_and(|cut| !cut.gone)
     }
 
-    /// The host whose daemon has to see that an application has a coordinator: where the last one
-    /// is, or the master if there was none yet; or, if that host is on its way out, where the
-    /// application's lowest task is of those on hosts that are not. While there is no such host, one
-    /// that leaves will do: its tasks may have to be moved. A host that drains keeps those it has.
+    /// The host whose daemon must give an application a coordinator: the host of the last
+    /// coordinator, or of the master if there was none. If that host is leaving or departed, it is
+    /// the owner of the application's lowest task on a host that stays. If there is no such host, a
+    /// leaving host is taken, because its tasks may have to be moved. A draining host keeps its
+    /// coordinators.
     pub fn coordinating_host(&self, app: Tid) -> Option<HostId> {
         let master = || self.living_task(app).map(|master| master.host);
         let last = self.coordinator(app).map(|last| last.host).or_else(master);
@@ -308,7 +309,7 @@ impl Agreed {
             .or_else(|| places().find(|host| self.is_present(*host)))
     }
 
-    /// The tasks that a request bore, by index, also those that have ended and are remembered.
+    /// The tasks that a request spawned, by index; ended and remembered tasks included.
     pub fn born(&self, asker: Tid, request: u64) -> impl Iterator<Item = (u32, Tid)> {
         let range = (asker, request, 0)..=(asker, request, u32::MAX);
         self.born
@@ -316,12 +317,12 @@ impl Agreed {
             .map(|((_, _, index), tid)| (*index, *tid))
     }
 
-    /// A group, while it has members.
+    /// A group that has members.
     pub fn group(&self, name: &str) -> Option<&Group> {
         self.groups.get(name)
     }
 
-    /// The last version that was given to a group, whichever.
+    /// The last version that was given to any group.
     pub fn group_version(&self) -> u64 {
         self.groups.version()
     }
@@ -331,7 +332,7 @@ impl Agreed {
         self.groups.iter()
     }
 
-    /// Puts a task into the tables; it must not be there.
+    /// Adds a task to the tables. The task must not be in them.
     pub(super) fn insert_task(&mut self, tid: Tid, task: Task) {
         self.born
             .insert((task.asker, task.request, task.index), tid);
@@ -343,8 +344,7 @@ impl Agreed {
         debug_assert!(before.is_none(), "{tid} was born twice");
     }
 
-    /// Remembers that a task ended, and forgets the one that ended longest ago if there are too
-    /// many.
+    /// Remembers an ended task. If there are too many, the task that ended first is forgotten.
     pub(super) fn remember_ended(&mut self, tid: Tid) {
         self.ended.push_back(tid);
         if self.ended.len() > limits::ENDED_MAX
@@ -354,14 +354,14 @@ impl Agreed {
         }
     }
 
-    /// Forgets a task that has ended: nothing is known of it but that it is not alive.
+    /// Forgets an ended task.
     pub(super) fn forget_task(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.remove(&tid) {
             self.born.remove(&(task.asker, task.request, task.index));
         }
     }
 
-    /// Likewise for a host that went.
+    /// Remembers a departed host. If there are too many, the host that departed first is forgotten.
     pub(super) fn remember_departed(&mut self, host: HostId) {
         self.departed.push_back(host);
         if self.departed.len() > limits::DEPARTED_MAX

@@ -1,15 +1,16 @@
-//! Applications that are suspended: they have ended with a checkpoint, and are to go on from it.
+//! Suspended applications: they have ended with a checkpoint, and are kept for a later restart.
 //!
-//! The same entry that ends a cut, and with it the application's tasks, marks it as suspended
-//! ([`Stop::Suspend`]). So either it runs on and is not marked, or it has ended, is marked, and its
-//! checkpoint is in the store. The mark goes with the last
-//! [`Standing`](vm_wire::agreed::Change::Standing) of its next life, however that came about, or when
-//! somebody ends it or its time is over ([`Change::Unsuspend`](vm_wire::agreed::Change)). A resumption
-//! that fails leaves it.
+//! The entry that ends the cut, and with it the tasks of the application, also marks the
+//! application as suspended ([`Stop::Suspend`]). So the application either runs and is not marked,
+//! or has ended, is marked, and has its checkpoint in the store. The last
+//! [`Standing`](vm_wire::agreed::Change::Standing) of a restart removes the mark, for whatever
+//! reason the application was restarted. A user, or the end of the suspension's time, also removes
+//! it ([`Change::Unsuspend`](vm_wire::agreed::Change)). A failed resumption leaves the mark.
 //!
-//! One that was suspended because its host drained is resumed by itself, by the daemon of one host,
-//! with each failure another one: when there is room for all its tasks. After
-//! [`limits::RECOVERIES_MAX`] failures that waits until a host joins, or takes tasks again.
+//! An application that was suspended because its host was drained is resumed automatically once
+//! there is room for all its tasks. The daemon of one host resumes it; each failure selects another
+//! host. After [`limits::RECOVERIES_MAX`] failures the application waits until a host joins or
+//! takes tasks again.
 
 use super::{Agreed, Applied, HostPhase, Suspension, Task, Unsuspended, Void, lives::Failure};
 use std::sync::Arc;
@@ -21,12 +22,13 @@ use vm_wire::{
 };
 
 impl Agreed {
-    /// An application that is suspended.
+    /// Record of a suspended application.
     pub fn suspended(&self, app: Tid) -> Option<&Suspension> {
         self.suspended.get(&app)
     }
 
-    /// Whether an application has ended with a checkpoint, as long as its tasks are remembered.
+    /// Whether an application has ended with a checkpoint. The reply is false once its tasks are
+    /// forgotten, unless it is suspended.
     pub fn was_stopped(&self, app: Tid) -> bool {
         let last = self.ended.iter().rev();
         let mut tasks = last.filter_map(|tid| self.tasks.get(tid));
@@ -34,20 +36,21 @@ impl Agreed {
         self.suspended.contains_key(&app) || tasks.any(with_it)
     }
 
-    /// All of them, by application.
+    /// All suspended applications.
     pub fn all_suspended(&self) -> impl Iterator<Item = (Tid, &Suspension)> {
         self.suspended.iter().map(|(app, it)| (*app, it))
     }
 
-    /// Whether no more applications may be suspended. Those that are just being saved for it count.
+    /// Whether the bound on suspended applications is reached. Applications with a cut for a
+    /// suspension count.
     pub fn suspends_too_many(&self) -> bool {
         let cuts = self.epochs.values().filter_map(|epochs| epochs.cut?.stop);
         let coming = cuts.filter(|stop| matches!(stop, Stop::Suspend(_))).count();
         self.suspended.len() + coming >= limits::APPS_SUSPENDED_MAX
     }
 
-    /// The host whose daemon sees when a suspension is over, and resumes the application if that is to
-    /// be done: with each failure another one, which may have the checkpoint that the last one had not.
+    /// The host whose daemon ends or resumes a suspended application. Each failure selects another
+    /// host, which may have a checkpoint that the previous host did not have.
     pub fn suspension_host(&self, app: Tid) -> Option<HostId> {
         let failures = self.suspended(app)?.failures as usize;
         let hosts = self.hosts().map(|(host, _)| host);
@@ -55,7 +58,7 @@ impl Agreed {
         staying.get(failures % staying.len().max(1)).copied()
     }
 
-    /// Whether an application is to be resumed now, without anybody asking.
+    /// Whether an application is to be resumed now, without a user's request.
     pub fn resumes_by_itself(&self, app: Tid) -> bool {
         self.suspended(app).is_some_and(|it| {
             it.how.drained != HostId::NONE
@@ -65,7 +68,7 @@ impl Agreed {
         })
     }
 
-    /// How many more tasks the hosts take that take any.
+    /// Number of tasks that all hosts together can still take.
     fn room(&self) -> usize {
         let living = self.hosts().filter(|(_, it)| it.phase == HostPhase::Living);
         living
@@ -73,7 +76,7 @@ impl Agreed {
             .sum()
     }
 
-    /// What is remembered of an application whose tasks are about to end with a checkpoint.
+    /// Record of an application whose tasks are about to end with a checkpoint.
     pub(super) fn suspension(&self, app: Tid, how: Suspend) -> Suspension {
         let epochs = self.epochs(app);
         let master = self.task(app);
@@ -88,7 +91,7 @@ impl Agreed {
         }
     }
 
-    /// Whether it may be suspended so.
+    /// Checks whether an application may be suspended with these options.
     pub(super) fn check_suspend(&self, how: Suspend) -> Result<(), Void> {
         if u128::from(how.for_ms) > limits::SUSPENDED_FOR_MAX.as_millis() {
             return Err(Void::Malformed);
@@ -99,14 +102,14 @@ impl Agreed {
         }
     }
 
-    /// A host more takes tasks: what could not be resumed is tried again.
+    /// Sets all counts of failed resumptions to 0, because one more host takes tasks.
     pub(super) fn forget_failures(&mut self) {
         for suspension in self.suspended.values_mut() {
             suspension.failures = 0;
         }
     }
 
-    /// A host is gone, and with it the consoles there.
+    /// Removes the consoles of a departed host.
     pub(super) fn lose_consoles(&mut self, host: HostId) {
         self.consoles.retain(|_, console| *console != host);
         for suspension in self.suspended.values_mut() {
@@ -116,7 +119,7 @@ impl Agreed {
         }
     }
 
-    /// One that is suspended was not resumed.
+    /// Counts a failed resumption, or ends the suspension.
     pub(super) fn not_resumed(
         &mut self,
         app: Tid,
@@ -158,7 +161,7 @@ impl Agreed {
         Ok(())
     }
 
-    /// The mark goes, if there is one.
+    /// Removes the mark of a suspended application, if it has one.
     pub(super) fn end_suspension(
         &mut self,
         app: Tid,
@@ -170,7 +173,7 @@ impl Agreed {
         }
     }
 
-    /// What became of suspensions between this state and a later one.
+    /// Adds the changes of suspensions between this state and a later state.
     pub(super) fn suspensions_to(&self, later: &Agreed, changes: &mut Vec<Applied>) {
         for (app, now) in later.all_suspended() {
             let before = self.suspended(app);

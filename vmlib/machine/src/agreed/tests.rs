@@ -22,7 +22,7 @@ fn facts(name: &str) -> HostFacts {
     }
 }
 
-/// A machine to which changes are applied one by one, each by an entry of the founder's.
+/// A machine whose founder applies changes, each in an entry of its own.
 struct Machine {
     state: Agreed,
     entries: u64,
@@ -157,7 +157,7 @@ fn a_join_asked_twice_is_one_host_and_a_name_is_held_by_one() {
     assert_eq!(machine.void(join(2, "b")), Void::JoinedBefore(HostId(2)));
     assert_eq!(machine.void(join(3, "b")), Void::NameTaken(HostId(2)));
     machine.apply(Change::HostDead(HostId(2)));
-    // Numbers are never used again.
+    // Host numbers are never used again.
     let host = HostId(3);
     assert_eq!(
         machine.join(4, "b"),
@@ -417,7 +417,7 @@ fn the_host_of_the_lowest_task_has_to_see_to_a_coordinator_whose_host_goes() {
     machine.apply(relocate(t(1, 1), 3, 1, 2));
     machine.apply(coordinator(3, 1));
     assert_eq!(machine.state.coordinating_host(app), Some(HostId(3)));
-    // One that drains stays.
+    // A draining host keeps the coordinator.
     machine.apply(Change::HostDraining {
         host: HostId(3),
         suspend: false,
@@ -458,7 +458,7 @@ fn a_snapshot_in_the_place_of_entries_tells_of_the_last_coordinator() {
     assert_eq!(machine.state.changes_to(&machine.state), []);
 }
 
-/// An application that was stopped: tasks t1.1 and t2.1, the second in a group.
+/// The restart of a stopped application: tasks t1.1 and t2.1, the second in a group.
 fn revival() -> Change {
     let task = |tid: Tid, host: u16, index| RevivedTask {
         tid,
@@ -497,7 +497,7 @@ fn standing(host: u16, generation: u32) -> Change {
     }
 }
 
-/// [`Machine::new`], whose application has ended.
+/// The machine of [`Machine::new`] after the end of its application.
 fn stopped() -> Machine {
     let mut machine = Machine::new();
     for (tid, host) in [(t(1, 1), 1), (t(1, 2), 1), (t(2, 1), 2)] {
@@ -533,7 +533,7 @@ fn an_application_comes_back_as_it_was_and_starts_when_all_stand() {
         [Applied::Started { generation: 5, .. }]
     ));
     assert_eq!(machine.state.reviving(t(1, 1)), None);
-    // The next life has a higher generation, whatever it begins from.
+    // The next restart gets a higher generation, whatever checkpoint it uses.
     for (tid, host) in [(t(1, 1), 2), (t(2, 1), 1)] {
         machine.apply(exit(tid, host, 4));
     }
@@ -655,7 +655,7 @@ fn a_host_gets_another_address_while_it_is_in_the_machine() {
             .map(|it| it.facts.addr.clone())
     };
     assert_eq!(facts(&machine).as_deref(), Some("10.0.0.9:1"));
-    // A daemon that missed the entry learns it of a later state.
+    // A daemon without the entry learns the change from a later state.
     assert!(before.changes_to(&machine.state).contains(&changed[0]));
     assert_eq!(machine.void(change("")), Void::Malformed);
     let long = "1".repeat(limits::PATH_MAX + 1);
