@@ -94,7 +94,7 @@ pub(super) enum Question {
     Usage(HostId, u64),
 }
 
-/// See the module.
+/// The state of a daemon that all its subsystems share.
 #[derive(Debug)]
 pub(super) struct Context {
     pub config: DaemonConfig,

@@ -17,7 +17,7 @@ use vm_wire::{
     task::Failed,
 };
 
-/// See the module.
+/// An order of one subsystem of a daemon to another.
 #[derive(Debug)]
 pub(super) enum Effect {
     /// Replies to the request of a console, a task, or this daemon itself.
@@ -40,8 +40,8 @@ pub(super) enum Effect {
     ForgetApplication(Tid),
     /// Reviews the coordinator of that application, whose host may have changed.
     ReviewCoordinator(Tid),
-    /// Makes the console that waits for the end of that application show the report of its
-    /// checkpoint.
+    /// Makes the requests for the checkpoint with which that application has ended wait for the
+    /// report of the coordinator's daemon.
     AwaitEndReport(Tid),
     /// Reviews the suspended applications, because there may be room for them.
     RoomMayBe,

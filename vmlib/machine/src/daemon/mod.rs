@@ -46,7 +46,6 @@
 //! frame whose receiver has no socket yet, or whose link is being made, as far as there is room.
 //! The daemon drops every other frame that it cannot route. The sender retains a dropped frame, and
 //! is notified when the receiver is reachable again or has ended.
-//! retains it and is told when there is a new way, or that there will be none.
 
 mod absent;
 mod checkpoint;
@@ -93,7 +92,7 @@ use suspension::Suspensions;
 use tasks::{Births, Parked, Watching};
 use vm_wire::{HostId, MachineId, Tid, peer::Joined};
 
-/// A host's daemon. See the module.
+/// The daemon of one host. See the module.
 #[derive(Debug)]
 pub struct Daemon {
     cx: Context,

@@ -50,7 +50,7 @@ pub(in crate::daemon) enum Begun {
     Refused(&'static str),
 }
 
-/// See the module.
+/// The consoles that are connected to this daemon.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     consoles: BTreeMap<ConnId, Connection>,

@@ -90,7 +90,7 @@ impl Relayed {
     }
 }
 
-/// See the module.
+/// Output of local tasks whose consoles are on other hosts.
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     /// The local masters that have written output, or whose console did not read.

@@ -37,7 +37,8 @@ pub(in crate::daemon) struct Drain {
     pub(super) waiting: VecDeque<Tid>,
     /// Tasks that are moving, with their targets.
     pub(super) underway: BTreeMap<Tid, HostId>,
-    /// Tasks that cannot be moved at present; the timer puts them into `waiting` again.
+    /// Tasks that cannot be moved at present. The timer, or the end of a checkpoint, puts them into
+    /// `waiting` again.
     pub(super) later: BTreeSet<Tid>,
     /// For each task, the targets that were tried, and the reason of the last failure.
     pub(super) tried: BTreeMap<Tid, (BTreeSet<HostId>, Option<Failed>)>,

@@ -12,7 +12,7 @@ use crate::{
 use std::collections::BTreeSet;
 use vm_wire::{HostId, limits};
 
-/// See the module.
+/// The links that this host needs before it has arrived.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Arrival {
     /// The hosts to which this host still needs links; `None` once it has all of them, or once the

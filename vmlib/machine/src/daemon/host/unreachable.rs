@@ -23,7 +23,7 @@ use vm_wire::{
 /// Two hosts, the lower number first.
 type Pair = (HostId, HostId);
 
-/// See the module.
+/// The link reports of all hosts, and the pairs that consoles were notified of.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Unreachable {
     /// The hosts of the machine to which this host has lost its link, with the times.

@@ -30,8 +30,8 @@ impl Daemon {
         }
     }
 
-    /// The log has applied where a task is from now on, and under which incarnation. `suspended`
-    /// tells whether the task is suspended there; `None` if the task stays as it was.
+    /// The log has applied the owner of a task, and its incarnation. `suspended` tells whether the
+    /// task is suspended there; `None` if the task stays as it was.
     pub(in crate::daemon) fn on_moved(
         &mut self,
         tid: Tid,

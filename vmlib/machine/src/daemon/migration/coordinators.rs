@@ -24,7 +24,8 @@ pub(super) struct Process {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Life {
-    /// The process has ended; the next one starts after `limits::COORDINATOR_PAUSE`.
+    /// The process has ended. The next one starts at least `limits::COORDINATOR_PAUSE` after the
+    /// start of this one.
     Gone,
     /// The process starts.
     Starting,

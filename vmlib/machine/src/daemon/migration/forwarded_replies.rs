@@ -87,7 +87,7 @@ impl Daemon {
         }
     }
 
-    /// The local log has applied where a task is: handles the reply that waited for that.
+    /// The local log has applied the owner of a task: handles the reply that waited for that.
     pub(in crate::daemon) fn review_answer(&mut self, tid: Tid) {
         if let Some(answer) = self.migration.early_answers.remove(&tid) {
             self.on_task_answer(answer);

@@ -34,7 +34,7 @@ impl Daemon {
     }
 
     /// At the source: the transfer process has sent the whole image. A transfer process that ends
-    /// before the image was written has failed; the task reports that failure.
+    /// before the image was written has failed; another input reports that failure.
     pub(in crate::daemon) fn on_sent_all(&mut self, tid: Tid) {
         let now = self.cx.now;
         if let Some(moving) = self.migration.leaving.get_mut(&tid)

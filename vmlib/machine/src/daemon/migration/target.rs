@@ -25,7 +25,7 @@ impl Daemon {
         }
     }
 
-    /// The local log has applied where a task is: replies to the offer that waited for that.
+    /// The local log has applied the owner of a task: replies to the offer that waited for that.
     pub(in crate::daemon) fn review_offer(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         if let Some(offer) = self.take_early_offer(tid, host, incarnation) {
             self.answer_offer(host, &offer);
