@@ -1,37 +1,38 @@
-//! How the hosts of a machine agree: the log, the leases, who votes.
+//! The agreement of the hosts: the log, the leases, the voters.
 //!
-//! One [`Agreement`] per host. It owns the [agreed state](crate::agreed) and changes it by the
-//! committed entries of one log, and it knows until when its host may act. Like everything in this
-//! crate it is a function of what is told to it: frames of other hosts, the state of links, time.
+//! Each host has one [`Agreement`]. It owns the [agreed state](crate::agreed) and applies the
+//! committed entries of one log to it. It also knows until when its host may act. Like everything
+//! in this crate it is a function of its inputs: frames of other hosts, the state of links, time.
 //!
 //! # Parts
 //!
-//! - **Consensus** (`crate::consensus`, `crate::storage`): one, three or five hosts vote, by
-//!   raft. Raft runs among them only.
-//! - **Feed** (`crate::feed`): all other hosts follow the committed log. So a host joins without
-//!   a change of raft's configuration, and a machine may have many more hosts than voters.
+//! - **Consensus** (`crate::consensus`, `crate::storage`): one, three or five hosts vote, by raft.
+//!   Only voters run raft.
+//! - **Feed** (`crate::feed`): all other hosts follow the committed log. So a host joins without a
+//!   change of raft's configuration, and a machine may have many more hosts than voters.
 //! - **Leases** (`crate::lease`): a host may act until its lease ends, and only a majority can
-//!   renew it. The leader declares a host dead when its lease must have ended.
-//! - **Membership** (`crate::membership`): the leader makes hosts voters and relieves them.
-//! - **Proposals** (`crate::proposals`): this daemon's changes on their way into the log.
+//!   renew the lease. The leader declares a host dead when its lease must have ended.
+//! - **Membership** (`crate::membership`): the leader chooses the voters.
+//! - **Proposals** (`crate::proposals`): changes of this daemon on their way into the log.
 //!
-//! # What holds
+//! # Invariants
 //!
-//! - The state of every host is a prefix of the same sequence of entries.
+//! - The entries applied by each host are a prefix of the same sequence.
 //! - `HostDead(h)` is applied nowhere before the lease of `h` has ended.
-//! - A change is applied once, however often it was sent; changes of one daemon in their order.
-//! - A host without a majority behind it ends within a lease's length ([`AgreementOutput::Lost`]);
-//!   with two hosts, the death of the one that votes ends the machine.
+//! - A change is applied once, however often it was sent. Changes of one daemon are applied in
+//!   their order.
+//! - A host without a majority ends within the length of a lease ([`AgreementOutput::Lost`]). In a
+//!   machine of two hosts the death of the only voter ends the machine.
 //!
-//! # How a change goes
+//! # The way of a change
 //!
 //! ```text
 //! propose -> proposals -> (Propose) -> leader's raft -> voters' raft -> committed
 //!         -> applied at the voters -> (Feed) -> applied everywhere
 //! ```
 //!
-//! Each arrow in brackets is a frame that may be lost: the proposer repeats until it sees its
-//! entry applied, the follower asks again.
+//! A frame in brackets may be lost. The proposer repeats its proposal until its entry is applied,
+//! and the follower repeats its request for entries.
 
 mod follow;
 mod joins;
@@ -62,10 +63,10 @@ use vm_wire::{
     peer::{Alive, Feed, FeedAsk, Grant, Join, Propose, Raft, Snapshot},
 };
 
-/// What may be chosen.
+/// Configuration of the agreement.
 #[derive(Debug, Clone)]
 pub struct AgreementConfig {
-    /// Entries that the log keeps before it is compacted.
+    /// Bound on the entries that the log keeps. A longer log is compacted.
     pub log_entries_max: u64,
 }
 
@@ -77,20 +78,20 @@ impl Default for AgreementConfig {
     }
 }
 
-/// One host's part in the agreement. See the module.
+/// The agreement of one host, as the module describes it.
 #[derive(Debug)]
 pub struct Agreement {
     me: HostId,
     config: AgreementConfig,
     state: Agreed,
-    /// This host's raft, once it was asked to vote.
+    /// Raft of this host, once it was asked to vote.
     consensus: Option<Consensus>,
-    /// What only a leader knows.
+    /// State of this host as leader, while it leads.
     leading: Option<Leading>,
     lease: OwnLease,
-    /// Leader and voters as others say, for a host that does not vote.
+    /// Leader and voters as other hosts report them, for a host that does not vote.
     hint: (HostId, Vec<HostId>),
-    /// The leader that the last proposals went to.
+    /// Leader that the last proposals were sent to.
     proposed_to: HostId,
     proposals: Proposals,
     joins: Joins,
@@ -98,16 +99,17 @@ pub struct Agreement {
     feed_server: FeedServer,
     links: Links,
     next_tick: Time,
-    /// When this was last called, to notice that the daemon's loop stood still.
+    /// Time of the last call. A long gap shows that the daemon's loop was stalled.
     last_call: Time,
-    /// Whether the hosts are to be looked at: time has passed, or hosts or voters have changed.
+    /// The hosts are to be reviewed: time has passed, or hosts or voters have changed.
     review_due: bool,
-    /// Whether this host's part has ended.
+    /// The part of this host in the machine has ended.
     lost: bool,
 }
 
 impl Agreement {
-    /// The founder of a machine: host 1, the sole voter. [`Agreement::tick`] is due at once.
+    /// The agreement of a machine's founder: host 1, the only voter. [`Agreement::tick`] is due at
+    /// once.
     pub fn found(
         now: Time,
         config: AgreementConfig,
@@ -123,11 +125,11 @@ impl Agreement {
         agreement
     }
 
-    /// A host that was told to be `me` in a [`vm_wire::peer::Joined`]. [`Agreement::tick`] is due
-    /// at once.
+    /// The agreement of a host that joined as `me` ([`vm_wire::peer::Joined`]). [`Agreement::tick`]
+    /// is due at once.
     ///
     /// # Errors
-    /// [`SnapshotError`] when the snapshot cannot be read.
+    /// [`SnapshotError`] when the snapshot cannot be decoded.
     pub fn joined(
         now: Time,
         config: AgreementConfig,
@@ -167,10 +169,10 @@ impl Agreement {
         }
     }
 
-    /// A Raft, Propose, FeedAsk, Feed, Snapshot, Alive or Grant frame came from another host.
+    /// Takes a Raft, Propose, FeedAsk, Feed, Snapshot, Alive or Grant frame of another host.
     ///
     /// # Errors
-    /// [`CodecError`] when it cannot be read; it had no effect.
+    /// [`CodecError`] when the frame cannot be decoded. The frame had no effect.
     pub fn handle(
         &mut self,
         now: Time,
@@ -178,7 +180,7 @@ impl Agreement {
         frame: &Frame,
         out: &mut VecDeque<AgreementOutput>,
     ) -> Result<(), CodecError> {
-        // What a host sends that is dead or has left is of no use to anybody.
+        // Frames of a dead or departed host are dropped.
         let departed = self.state.host(from).is_some_and(|host| !host.is_present());
         if departed || !self.enter(now) {
             return Ok(());
@@ -199,7 +201,7 @@ impl Agreement {
         Ok(())
     }
 
-    /// A daemon wants to join; asking again is harmless.
+    /// Takes the request of a daemon to join. A repeated request is harmless.
     pub fn join(
         &mut self,
         now: Time,
@@ -216,19 +218,19 @@ impl Agreement {
         self.settle(now, out);
     }
 
-    /// The joiner's connection is gone.
+    /// Forgets a joiner whose connection has ended.
     pub fn joiner_gone(&mut self, joiner: ConnId) {
         self.joins.gone(joiner);
     }
 
-    /// Wants `change` in the log. It is proposed until it was applied, in the order of the calls;
-    /// then [`AgreementOutput::Applied`] tells what it did. Nothing is sent before the next
-    /// [`Agreement::tick`], which may be due at once: so the changes of one turn go together.
+    /// Proposes `change` until it was applied. Changes are applied in the order of the calls, and
+    /// [`AgreementOutput::Applied`] reports the effect. No frame is sent before the next
+    /// [`Agreement::tick`], which may be due at once: so the changes of one step form one entry.
     pub fn propose(&mut self, change: Change) {
         self.proposals.push(change);
     }
 
-    /// There is a link to `host`.
+    /// Takes the news of a link to `host`.
     pub fn link_up(&mut self, now: Time, host: HostId, out: &mut VecDeque<AgreementOutput>) {
         if !self.enter(now) {
             return;
@@ -244,7 +246,7 @@ impl Agreement {
         self.settle(now, out);
     }
 
-    /// The link to `host` is gone, or could not be made.
+    /// Takes the news that the link to `host` was lost, or could not be made.
     pub fn link_down(&mut self, host: HostId) {
         self.links.down(host);
         if let Some(consensus) = &mut self.consensus {
@@ -252,7 +254,7 @@ impl Agreement {
         }
     }
 
-    /// Time has come to [`Agreement::deadline`].
+    /// Does the work that is due at [`Agreement::deadline`].
     pub fn tick(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         if !self.enter(now) {
             return;
@@ -263,7 +265,8 @@ impl Agreement {
             return;
         }
         if self.next_tick <= now {
-            // After a standstill one tick is enough: the others may have had no chance to speak.
+            // After a stall one tick is enough: frames of other hosts may have been held up as
+            // well.
             self.next_tick = self.next_tick + limits::TICK;
             if self.next_tick <= now {
                 self.next_tick = now + limits::TICK;
@@ -277,7 +280,7 @@ impl Agreement {
         self.settle(now, out);
     }
 
-    /// When [`Agreement::tick`] is to be called next; at most a raft tick ahead.
+    /// Time of the next call of [`Agreement::tick`]; at most one raft tick ahead.
     pub fn deadline(&self) -> Time {
         if self.lost {
             return Time(u64::MAX);
@@ -292,17 +295,17 @@ impl Agreement {
         round.map_or(deadline, |round| deadline.min(round))
     }
 
-    /// This host.
+    /// Number of this host.
     pub fn me(&self) -> HostId {
         self.me
     }
 
-    /// The agreed state as far as it is known here.
+    /// The agreed state at the last index that was applied here.
     pub fn state(&self) -> &Agreed {
         &self.state
     }
 
-    /// The leader as far as known, or [`HostId::NONE`].
+    /// The last known leader, or [`HostId::NONE`].
     pub fn leader(&self) -> HostId {
         match self.consensus.as_ref().filter(|raft| raft.votes()) {
             Some(consensus) => consensus.leader(),
@@ -310,7 +313,7 @@ impl Agreement {
         }
     }
 
-    /// The voters as far as known, by number.
+    /// The last known voters, by number.
     pub fn voters(&self) -> Vec<HostId> {
         match self.consensus.as_ref().filter(|raft| raft.votes()) {
             Some(consensus) => consensus.voters().into_iter().collect(),
@@ -318,8 +321,8 @@ impl Agreement {
         }
     }
 
-    /// Whether the voters are being changed: until that is over, a majority of the former ones is
-    /// needed too.
+    /// Whether the voters are being changed. Until the change is over, a majority of the earlier
+    /// voters is needed too.
     pub fn voters_change(&self) -> bool {
         let consensus = self.consensus.as_ref().filter(|raft| raft.votes());
         consensus.is_some_and(|consensus| consensus.is_joint())
@@ -330,8 +333,8 @@ impl Agreement {
         self.lease.has_begun()
     }
 
-    /// Whether a planned leave may be completed (`HostGone` proposed): it has begun, and this host
-    /// neither leads nor votes any more.
+    /// Whether a planned leave may be completed (`HostGone` proposed): the leave has begun, and
+    /// this host neither leads nor votes any more.
     pub fn may_go(&self) -> bool {
         let votes = self.consensus.as_ref().is_some_and(Consensus::votes);
         let leader = self.leader();
@@ -339,13 +342,13 @@ impl Agreement {
         self.state.is_present(self.me) && !self.state.is_living(self.me) && !votes && led
     }
 
-    /// Whether changes of this daemon still wait to be applied.
+    /// Whether changes of this daemon wait to be applied.
     pub fn is_pending(&self) -> bool {
         self.proposals.is_pending()
     }
 
-    /// For the leader that is about to end with the machine: whether every host has said that it
-    /// applied the entry at `index`. True for all others.
+    /// Whether every host has reported that it applied the entry at `index`, for a leader that is
+    /// about to end with the machine. True for all other hosts.
     pub fn all_have(&self, index: u64) -> bool {
         let Some(leading) = &self.leading else {
             return true;
@@ -354,7 +357,7 @@ impl Agreement {
         self.state.hosts().all(|(host, _)| has(host))
     }
 
-    /// Begins a step; `false` if this host's part has ended.
+    /// Begins a step; `false` if the part of this host has ended.
     fn enter(&mut self, now: Time) -> bool {
         let gap = now.since(self.last_call);
         self.last_call = now;
@@ -366,7 +369,7 @@ impl Agreement {
         !self.lost
     }
 
-    /// Does all that follows from what was told.
+    /// Does all work that follows from an input.
     fn settle(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         loop {
             self.take_turn(now, out);
@@ -386,7 +389,7 @@ impl Agreement {
         self.serve_feed(now, out);
     }
 
-    /// Whether no other host is part of the machine, nor has a vote: none can declare this one dead.
+    /// Whether this host is the only host and the only voter, so that no host can declare it dead.
     fn is_alone(&self) -> bool {
         let sole = |consensus: &Consensus| {
             let voters = consensus.voters();
@@ -397,8 +400,8 @@ impl Agreement {
             && self.consensus.as_ref().is_some_and(sole)
     }
 
-    /// Ends the lease's need, or begins it: as soon as another host is in the log, and before that
-    /// host or anybody else is told.
+    /// Begins or ends the need for a lease. The need begins as soon as another host is in the log,
+    /// before that host or any other host learns it.
     fn review_lease(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         if !self.is_alone() {
             let until = self.lease.close(now);
@@ -408,7 +411,7 @@ impl Agreement {
         }
     }
 
-    /// Carries out what raft wants.
+    /// Carries out the outputs of raft.
     fn take_turn(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         let Some(consensus) = &mut self.consensus else {
             return;
@@ -437,13 +440,13 @@ impl Agreement {
         Ok(())
     }
 
-    /// Applies a committed entry, unless it is known.
+    /// Applies a committed entry, unless its index was applied before.
     fn apply(&mut self, now: Time, index: u64, data: &[u8], out: &mut VecDeque<AgreementOutput>) {
         if index <= self.state.index() || self.lost {
             return;
         }
-        // No bytes: an entry of raft's own, perhaps a new configuration. Bytes that are no entry can only come from another
-        // version; all hosts pass them alike.
+        // An entry without data is raft's own, perhaps a new configuration. Data that cannot be
+        // decoded comes from another version. All hosts pass over such entries alike.
         let entry = (!data.is_empty()).then(|| decode::<Entry>(data).ok());
         let Some(entry) = entry.flatten() else {
             self.review_due = true;
@@ -456,7 +459,7 @@ impl Agreement {
         self.note_applied(out);
     }
 
-    /// Notes what a change means here, and passes it on.
+    /// Updates this host's records for an applied change, and reports the change.
     fn applied(
         &mut self,
         now: Time,
@@ -483,7 +486,7 @@ impl Agreement {
                 self.feed_server.forget(*host);
                 self.links.forget(*host);
             }
-            // So that the leader knows as soon as it can that it may end.
+            // An early beat tells the leader sooner that this host has applied the halt.
             Applied::Halted => self.lease.hurry(now),
             Applied::Void(Change::HostJoin { nonce, .. }, why) => {
                 let answers = self.joins.void(&self.state, *nonce, *why);
@@ -499,7 +502,7 @@ impl Agreement {
         }
     }
 
-    /// Notes how far this daemon's own wishes were fulfilled.
+    /// Notes which proposals and joins of this daemon have been applied.
     fn note_applied(&mut self, out: &mut VecDeque<AgreementOutput>) {
         let entries = self.state.host(self.me).map_or(0, |host| host.entries);
         self.proposals.applied(entries);
@@ -516,7 +519,7 @@ impl Agreement {
         );
     }
 
-    /// Notices an election, won or lost.
+    /// Notes a won or lost election.
     fn notice_role(&mut self, now: Time) {
         let leads = self.consensus.as_ref().filter(|raft| raft.leads());
         let term = leads.map(Consensus::term);
@@ -529,8 +532,8 @@ impl Agreement {
         if leader != self.proposed_to {
             self.proposed_to = leader;
             if leader != HostId::NONE {
-                // Kept for the moment when this host is relieved of its vote, which may come
-                // before the new leader's first grant.
+                // The hint is for the time after this host has lost its vote, which may come before
+                // the first grant of the new leader.
                 self.hint = (leader, self.voters());
             }
             self.proposals.try_again(now);
@@ -538,14 +541,14 @@ impl Agreement {
         }
     }
 
-    /// Keeps the log within its bound.
+    /// Compacts the log if it exceeds its bound.
     fn compact(&mut self) {
         let Some(consensus) = &mut self.consensus else {
             return;
         };
         let applied = consensus.applied();
         let (entries_max, bytes_max) = (self.config.log_entries_max, limits::LOG_BYTES_MAX);
-        // While raft is behind the feed there is no state for its last entry.
+        // While raft is behind the feed there is no agreed state for raft's last entry.
         if applied == self.state.index() && consensus.log().wants_snapshot(entries_max, bytes_max) {
             let state = self.state.encode();
             consensus
@@ -554,7 +557,7 @@ impl Agreement {
         }
     }
 
-    /// This host's part has ended.
+    /// Ends the part of this host in the machine.
     fn lose(&mut self, why: String, out: &mut VecDeque<AgreementOutput>) {
         if !self.lost {
             self.lost = true;

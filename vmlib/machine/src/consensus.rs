@@ -1,30 +1,30 @@
-//! One host's raft: the crate's node, driven without threads, clocks or dice.
+//! Raft of one host: the node of the `raft` crate, driven without threads, clocks or random
+//! numbers.
 //!
-//! A host has one from the moment when it is first asked to take part, and keeps it until its
-//! end, so that it never forgets a vote; whether it *takes part* is another matter: once the
-//! leader has told it that it is no voter any more ([`Consensus::exclude`]), it does not call
-//! elections until a leader sends it entries again.
+//! A host gets its node when it is first asked to take part, and keeps the node until its end, so
+//! that it never forgets a vote. After the leader has reported that the host does not vote any more
+//! ([`Consensus::exclude`]), the host calls no elections until a leader sends it entries again.
 //!
-//! What differs from the crate's usual way, and why:
+//! Differences from the usual way of the crate, and their reasons:
 //!
-//! - Election timeouts are not drawn. Before each tick a host sets its own by its rank among the
-//!   voters, so that they lie apart and a run can be repeated exactly. Their order changes with the
-//!   term: two candidates whose clocks and links make up for the difference of their ranks split
-//!   the votes of one term, but not of all that follow.
-//! - A request for a vote is repeated, as all that a broken link may lose: the first one often goes
-//!   to a host to which there was no link yet. The crate waits for the next election, and a lease
-//!   has room for two of them only.
-//! - A candidate waits for less time than a follower before it calls the next election: it knows
-//!   that nobody leads, and only lets one of those win who split the votes.
-//! - A configuration is left by a proposal of ours, not by the crate's automatic one, which a
-//!   change of leader at the wrong moment can lose.
-//! - A snapshot is reported as received as soon as it is sent: should it be lost, the next probe
-//!   shows that, and it is sent again.
+//! - Election timeouts are not random. Before each tick a host sets its timeout by its rank among
+//!   the voters, so that the timeouts lie apart and a run can be repeated exactly. Their order
+//!   changes with the term: clocks and links may cancel the difference of two ranks in one term, so
+//!   that the candidates split the votes, but not in all later terms.
+//! - A request for a vote is repeated, like everything that a broken link may lose. The first
+//!   request often goes to a host without a link. The crate waits for the next election, and a
+//!   lease has room for only two elections.
+//! - A candidate waits for less time than a follower before it calls the next election. It knows
+//!   that no host leads, so only one of the candidates that split the votes can win.
+//! - A proposal of this code leaves a joint configuration. The automatic proposal of the crate can
+//!   get lost when the leader changes at the wrong moment.
+//! - A snapshot is reported as received as soon as it is sent. If it is lost, the next probe shows
+//!   that, and it is sent again.
 //! - Commits are not broadcast with each entry but once per turn, by a heartbeat.
-//! - The crate goes through its tables of hosts in an order that differs between runs. So the
-//!   messages of a turn are sorted by their receivers, and the voters of a configuration by number.
-//! - Messages travel as structs of our own (`messages`). One that names an entry which this host
-//!   cannot have is dropped: the crate would end the process.
+//! - The crate iterates its tables of hosts in an order that differs between runs. So the messages
+//!   of a turn are sorted by receiver, and the voters of a configuration by number.
+//! - Messages are encoded as structs of this code (`messages`). A message is dropped if it names an
+//!   entry that this host cannot have, because the crate would end the process.
 
 mod messages;
 #[cfg(test)]
@@ -43,55 +43,55 @@ use vm_wire::{
     peer::{Raft, RaftMessage},
 };
 
-/// Raft's heartbeat, in ticks: a beat.
+/// Interval of raft's heartbeats: one beat. Ticks.
 const HEARTBEAT_TICKS: usize = (limits::BEAT.as_millis() / limits::TICK.as_millis()) as usize;
-/// So much less than a follower a candidate waits for an election, in ticks. What is left suffices
-/// for the two rounds of an election over links that are slow.
+/// A candidate waits for an election by this much less than a follower. The rest suffices for the
+/// two rounds of an election over slow links. Ticks.
 const CANDIDATE_AHEAD_TICKS: usize = limits::ELECTION_TICKS.0 / 2;
-/// Entries in one message. Bytes.
+/// Bound on the entries of one message. Bytes.
 const MESSAGE_BYTES: u64 = 256 * 1024;
-/// Entries that were proposed and not committed yet; beyond it proposals are dropped, and
-/// repeated by those who made them. Bytes.
+/// Bound on the entries that were proposed and not committed yet. Proposals beyond it are dropped,
+/// and their proposers repeat them. Bytes.
 const UNCOMMITTED_BYTES: u64 = 16 * 1024 * 1024;
-/// Messages of entries to one follower that it has not answered.
+/// Bound on the messages with entries to one follower without a reply.
 const INFLIGHT_MAX: usize = 256;
 
-/// What raft wants done after a step, in this order.
+/// Outputs of raft after a step, to be carried out in this order.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// To be sent, by receiver.
+    /// Messages to send, each with its receiver.
     pub messages: Vec<(HostId, Raft)>,
     /// The agreed state at that index, in place of entries.
     pub snapshot: Option<(u64, Bytes)>,
-    /// Committed entries, index and data; empty data where raft has one of its own.
+    /// Index and data of committed entries; the data of raft's own entries is empty.
     pub committed: Vec<(u64, Bytes)>,
     /// Rounds of [`Consensus::confirm`] that a majority has confirmed.
     pub confirmed: Vec<u64>,
 }
 
-/// See the module.
+/// Raft of one host, as the module describes it.
 pub struct Consensus {
     node: RawNode<Log>,
     excluded: bool,
-    /// The commit that the followers were last told.
+    /// The commit index that the followers were last sent.
     told: u64,
-    /// The requests of the election that this host called last.
+    /// Vote requests of the last election that this host called.
     requests: Vec<Message>,
-    /// Whether they are to be repeated.
+    /// The vote requests are to be repeated.
     repeat: bool,
 }
 
 impl Consensus {
-    /// The raft of a machine's founder: it leads after its first turn.
+    /// Raft of a machine's founder. The founder leads after its first turn.
     pub fn founded(state: Vec<u8>) -> Self {
         let founder = u64::from(HostId::FOUNDER.0);
         let mut consensus = Consensus::new(founder, Log::founded(founder, state), FOUNDING.0);
-        // Cannot fail: the only voter has a log and nothing to apply.
+        // This cannot fail: the only voter has a log and no entries to apply.
         let _ = consensus.node.campaign();
         consensus
     }
 
-    /// The raft of a host that was just asked to take part.
+    /// Raft of a host that was just asked to take part.
     pub fn asked(me: HostId) -> Self {
         Consensus::new(u64::from(me.0), Log::empty(), 0)
     }
@@ -125,7 +125,7 @@ impl Consensus {
         }
     }
 
-    /// A tick of raft's clock.
+    /// Advances raft's clock by one tick.
     pub fn tick(&mut self) {
         if self.excluded {
             return;
@@ -144,7 +144,7 @@ impl Consensus {
         self.repeat = elapsed > 0 && elapsed.is_multiple_of(HEARTBEAT_TICKS);
     }
 
-    /// A checked message from another host.
+    /// Takes a checked message of another host.
     pub fn step(&mut self, from: HostId, raft: Raft) {
         if self.is_beyond(&raft.message) {
             return;
@@ -157,11 +157,11 @@ impl Consensus {
             self.excluded = false;
         }
         let message = messages::incoming(from, self.node.raft.id, raft);
-        // Error: a reply from a host that is no peer any more. It is dropped.
+        // An error means a reply of a host that is no peer any more. The reply is dropped.
         let _ = self.node.step(message);
     }
 
-    /// Whether a message names an entry after the last one here as one that this host has.
+    /// Whether a message states that this host has an entry after its last one.
     fn is_beyond(&self, message: &RaftMessage) -> bool {
         let last = self.node.raft.raft_log.last_index();
         match message {
@@ -171,13 +171,13 @@ impl Consensus {
         }
     }
 
-    /// The leader says that this host does not vote.
+    /// Notes the leader's report that this host does not vote.
     pub fn exclude(&mut self) {
         if !self.leads() && !self.excluded {
             self.excluded = true;
-            // Who has heard from a leader of late refuses to vote, and no time passes here any more:
-            // as long as it had one in mind, this host would refuse for ever. It may vote again at
-            // any time, though, and be the last to know.
+            // A host that has heard from a leader lately refuses to vote, and time does not pass
+            // here any more. With a known leader this host would refuse for ever. But it may become
+            // a voter again and be the last host to learn it.
             let term = self.term();
             self.node.raft.become_follower(term, raft::INVALID_ID);
         }
@@ -194,7 +194,7 @@ impl Consensus {
         let added: Vec<HostId> = wanted.difference(&present).copied().collect();
         let removed: Vec<HostId> = present.difference(wanted).copied().collect();
         let change = messages::voters_change(&added, &removed);
-        // Dropped while lead is handed over; the rule that asked for it will ask again.
+        // The change is dropped while the lead is handed over. The next review proposes it again.
         let _ = self.node.propose_conf_change(Vec::new(), change);
     }
 
@@ -205,15 +205,15 @@ impl Consensus {
             .propose_conf_change(Vec::new(), ConfChangeV2::default());
     }
 
-    /// Hands the lead over to a voter; given up by itself after an election's time.
+    /// Hands the lead over to a voter. Raft abandons the attempt after the time of an election.
     pub fn hand_over(&mut self, to: HostId) {
         if self.node.raft.lead_transferee.is_none() {
             self.node.transfer_leader(u64::from(to.0));
         }
     }
 
-    /// Asks a majority whether this host still leads; [`Turn::confirmed`] says so. `false` if it
-    /// cannot be asked yet.
+    /// Asks a majority whether this host still leads; [`Turn::confirmed`] has the reply. `false` if
+    /// the majority cannot be asked yet.
     pub fn confirm(&mut self, round: u64) -> bool {
         if !self.leads() || !self.node.raft.commit_to_current_term() {
             return false;
@@ -222,17 +222,17 @@ impl Consensus {
         true
     }
 
-    /// The link to a host broke: what was on it is lost.
+    /// Reports a broken link: the messages on it are lost.
     pub fn unreachable(&mut self, host: HostId) {
         self.node.report_unreachable(u64::from(host.0));
     }
 
-    /// Whether [`Consensus::turn`] has something.
+    /// Whether [`Consensus::turn`] has outputs.
     pub fn has_turn(&self) -> bool {
         self.node.has_ready() || self.repeat
     }
 
-    /// What raft wants done now.
+    /// The outputs of raft since the last turn.
     pub fn turn(&mut self) -> Turn {
         let mut turn = Turn::default();
         let mut messages = Vec::new();
@@ -251,7 +251,7 @@ impl Consensus {
             }
         }
         self.request_again(&mut messages);
-        // Stable: those to one host stay in their order.
+        // The sort is stable: messages to one host stay in their order.
         messages.sort_by_key(|message| message.to);
         let messages = messages.into_iter();
         turn.messages = messages.filter_map(messages::outgoing).collect();
@@ -265,8 +265,8 @@ impl Consensus {
         )
     }
 
-    /// While this host is a candidate: keeps the requests of its election, and repeats them if it
-    /// is time. Raft heeds one answer of each host only.
+    /// Keeps the vote requests of a candidate, and repeats them if they are due. Raft counts one
+    /// reply of each host only.
     fn request_again(&mut self, messages: &mut Vec<Message>) {
         let due = std::mem::take(&mut self.repeat);
         let kind = match self.node.raft.state {
@@ -290,7 +290,7 @@ impl Consensus {
         if !ready.snapshot().is_empty() {
             let snapshot: Snapshot = ready.snapshot().clone();
             let index = snapshot.metadata().index;
-            // Entries before it that were committed in this turn are contained in it.
+            // The snapshot contains the entries that were committed before it in this turn.
             turn.committed.clear();
             turn.snapshot = Some((index, snapshot.data.clone()));
             self.node.mut_store().install(snapshot);
@@ -330,8 +330,8 @@ impl Consensus {
         if let Ok(configuration) = self.node.apply_conf_change(&change) {
             self.node.mut_store().set_configuration(configuration);
         }
-        // Elected in the middle of a change that an earlier leader began, a leader may find itself
-        // outside. The crate expects it to have gone by then.
+        // A leader that was elected during a change of an earlier leader may be outside of the new
+        // configuration. The crate expects such a leader to have stepped down.
         if self.leads() && !self.node.raft.promotable() {
             let term = self.term();
             self.node.raft.become_follower(term, raft::INVALID_ID);
@@ -353,7 +353,7 @@ impl Consensus {
         !self.excluded && self.node.raft.promotable()
     }
 
-    /// Who leads, as far as known.
+    /// The last known leader, or [`HostId::NONE`].
     pub fn leader(&self) -> HostId {
         if self.excluded {
             return HostId::NONE;
@@ -361,12 +361,12 @@ impl Consensus {
         messages::host_of(self.node.raft.leader_id)
     }
 
-    /// The current term.
+    /// Number of the current election.
     pub fn term(&self) -> u64 {
         self.node.raft.term
     }
 
-    /// The voters, of a joint configuration those of both.
+    /// The voters; in a joint configuration the voters of both configurations.
     pub fn voters(&self) -> BTreeSet<HostId> {
         let voters = self.node.raft.prs().conf().voters().ids();
         voters.iter().map(messages::host_of).collect()
@@ -384,12 +384,12 @@ impl Consensus {
             .is_empty()
     }
 
-    /// Whether a change of the configuration may be on its way.
+    /// Whether the log may have a change of the configuration that is not applied.
     pub fn has_pending_change(&self) -> bool {
         self.node.raft.has_pending_conf()
     }
 
-    /// Index of the last entry that was handed out.
+    /// Index of the last entry that a turn gave out.
     pub fn applied(&self) -> u64 {
         self.node.raft.raft_log.applied
     }
@@ -418,10 +418,10 @@ impl fmt::Debug for Consensus {
     }
 }
 
-/// How long the voter of that rank waits for a leader before it calls an election. In ticks.
+/// The time for which the voter of that rank waits for a leader before it calls an election. Ticks.
 ///
-/// Modulo a prime the ranks are multiplied by a factor that changes with the term: each term has
-/// another order, and each distance between two ranks comes by turns.
+/// Modulo a prime the ranks are multiplied by a factor that changes with the term. So each term has
+/// another order, and each distance between two ranks occurs in some term.
 fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
     let (shortest, longest) = limits::ELECTION_TICKS;
     let is_prime = |number: &usize| (2..*number).all(|divisor| !number.is_multiple_of(divisor));
@@ -435,7 +435,7 @@ fn election_timeout(rank: usize, voters: usize, term: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// A message on its way.
+    /// A message that was sent and not delivered.
     struct OnWay {
         from: u16,
         to: u16,
@@ -443,13 +443,13 @@ mod tests {
     }
 
     impl OnWay {
-        /// Whether it is to or from that host.
+        /// Whether the message is to or from that host.
         fn is_of(&self, host: u16) -> bool {
             self.from == host || self.to == host
         }
     }
 
-    /// Lets hosts 1, 2, ... exchange messages, except those that are lost, until there are no more.
+    /// Delivers all messages between hosts 1, 2, ... except lost ones, until there are no more.
     fn talk_but(hosts: &mut [Consensus], lost: impl Fn(&OnWay) -> bool) {
         loop {
             let turns = (1..).zip(hosts.iter_mut().map(Consensus::turn));
@@ -473,12 +473,12 @@ mod tests {
         talk_but(hosts, |_| false);
     }
 
-    /// Host 1, which leads, changes the voters; some messages are lost.
+    /// Host 1, which leads, changes the voters. Some messages are lost.
     fn change(hosts: &mut [Consensus], voters: &[u16], lost: impl Fn(&OnWay) -> bool) {
         let wanted: BTreeSet<HostId> = voters.iter().copied().map(HostId).collect();
         hosts[0].reconfigure(&wanted);
         hosts[0].turn();
-        // New voters get a snapshot, of use to them only once they are in the configuration.
+        // New voters get a snapshot, which they can use only once they are in its configuration.
         let applied = hosts[0].applied();
         hosts[0].log_mut().compact(applied, Vec::new(), 100, 1000);
         for _ in 0..2 * HEARTBEAT_TICKS {
@@ -493,7 +493,7 @@ mod tests {
         assert_eq!((hosts[0].is_joint(), hosts[0].voters()), (false, wanted));
     }
 
-    /// Three hosts that vote, led by the first.
+    /// Three voters, led by the first.
     pub(super) fn three() -> [Consensus; 3] {
         let [two, three] = [2, 3].map(|host| Consensus::asked(HostId(host)));
         let mut hosts = [Consensus::founded(Vec::new()), two, three];
@@ -509,7 +509,7 @@ mod tests {
         hosts[1..].iter_mut().for_each(Consensus::exclude);
         change(&mut hosts, &[1, 2, 3], |message| message.is_of(2));
         assert!(!hosts[1].votes() && hosts[2].votes());
-        // The leader is gone.
+        // The leader is gone from here on.
         for _ in 0..3 * limits::ELECTION_TICKS.1 {
             hosts[1..].iter_mut().for_each(Consensus::tick);
             talk_but(&mut hosts, |message| message.is_of(1));
@@ -565,7 +565,7 @@ mod tests {
         assert!(hosts[0].leads());
         hosts[0].reconfigure(&BTreeSet::from([two]));
         hosts[0].turn();
-        // Two gets a snapshot, of use to it only once it is in the configuration.
+        // Host 2 gets a snapshot, which it can use only once it is in the snapshot's configuration.
         let applied = hosts[0].applied();
         hosts[0].log_mut().compact(applied, Vec::new(), 100, 1000);
         for _ in 0..2 * HEARTBEAT_TICKS {
@@ -577,7 +577,7 @@ mod tests {
         hosts[0].leave_joint();
         talk(&mut hosts);
         assert!(!hosts[0].leads() && !hosts[0].votes());
-        // It may not have been told before its leader went.
+        // The leader may have left before it reported the commit to host 2.
         for _ in 0..2 * limits::ELECTION_TICKS.1 {
             hosts.iter_mut().for_each(Consensus::tick);
             talk(&mut hosts);
@@ -589,7 +589,7 @@ mod tests {
     #[test]
     fn any_two_voters_come_to_lie_far_apart_in_some_term() {
         let (shortest, longest) = limits::ELECTION_TICKS;
-        // Five, and five others while one configuration gives way to another.
+        // At most five voters, and five others in a joint configuration.
         for voters in 2..=10 {
             for a in 0..voters {
                 for b in 0..a {

@@ -1,14 +1,14 @@
-//! Where raft keeps its log: in memory, with a bound.
+//! The log of raft: in memory, with a bound.
 //!
-//! A log begins just after an entry that is represented by a snapshot: for the founder of a
-//! machine the founding itself (index 1, term 1, host 1 the only voter), for a host that becomes
-//! a voter later nothing at all, until the leader sends its snapshot. When the log has grown beyond
-//! its bound, a new snapshot is made of the agreed state and the older half of the entries goes.
-//! The snapshot may stand for a later entry than the first one that is kept: so who is a little
-//! behind still gets entries, who is far behind gets the snapshot and then entries.
+//! A log begins just after an entry that a snapshot represents. For the founder of a machine that
+//! entry is the founding (index 1, term 1, host 1 the only voter). The log of a later voter is
+//! empty until the leader sends its snapshot. When the log exceeds its bound, a new snapshot is
+//! made of the agreed state, and the older half of the entries is removed. The snapshot may be
+//! later than the first kept entry. So a host that is a little behind still gets entries, and a
+//! host that is far behind gets the snapshot and then entries.
 //!
-//! Nothing is written to disk. That is sound because a host's number is never used again: a
-//! daemon that starts anew joins as a new host, so nobody forgets a vote.
+//! The log is never written to disk. That is safe because a host number is never used again: a
+//! restarted daemon joins as a new host, so no host forgets a vote.
 
 use bytes::Bytes;
 use raft::{
@@ -18,16 +18,16 @@ use raft::{
 };
 use std::collections::VecDeque;
 
-/// The index and term of the founding snapshot: not zero, for raft takes zero for "no log".
+/// Index and term of the founding snapshot. They are not 0, because raft takes 0 for "no log".
 pub const FOUNDING: (u64, u64) = (1, 1);
 
 /// The log of one host that is or was a voter.
 #[derive(Debug)]
 pub struct Log {
     hard: HardState,
-    /// The configuration as of the last entry applied.
+    /// The configuration after the last applied entry.
     configuration: ConfState,
-    /// Index and term of the entry just before the first that is kept.
+    /// Index and term of the entry before the first kept entry.
     before: (u64, u64),
     entries: VecDeque<Entry>,
     bytes: usize,
@@ -35,7 +35,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// The log of a founder, whose machine's state at [`FOUNDING`] is `state`.
+    /// The log of a founder. `state` is the agreed state at [`FOUNDING`].
     pub fn founded(founder: u64, state: Vec<u8>) -> Self {
         let (index, term) = FOUNDING;
         let mut log = Log::empty();
@@ -47,7 +47,7 @@ impl Log {
         log
     }
 
-    /// The log of a host that will get everything from the leader.
+    /// The log of a host that gets a snapshot and entries from the leader.
     pub fn empty() -> Self {
         Log {
             hard: HardState::default(),
@@ -59,25 +59,25 @@ impl Log {
         }
     }
 
-    /// What raft wants to remember.
+    /// Sets the term, the vote and the commit index that raft must not forget.
     pub fn set_hard_state(&mut self, hard: HardState) {
         self.hard = hard;
     }
 
-    /// How far entries are committed.
+    /// Sets the index of the last committed entry.
     pub fn set_commit(&mut self, commit: u64) {
         self.hard.commit = commit;
     }
 
-    /// The configuration after an entry that changed it.
+    /// Sets the configuration after an entry that changed it.
     pub fn set_configuration(&mut self, mut configuration: ConfState) {
-        // The crate hands them out in an order that differs between runs.
+        // The crate lists hosts in an order that differs between runs.
         configuration.voters.sort_unstable();
         configuration.voters_outgoing.sort_unstable();
         self.configuration = configuration;
     }
 
-    /// Appends entries; those that stood at their indices give way.
+    /// Appends entries. They replace entries at the same and later indices.
     pub fn append(&mut self, entries: Vec<Entry>) {
         let Some(first) = entries.first() else {
             return;
@@ -94,7 +94,7 @@ impl Log {
         self.entries.extend(entries);
     }
 
-    /// Begins anew after a snapshot that came from the leader.
+    /// Replaces the log by a snapshot of the leader.
     pub fn install(&mut self, snapshot: Snapshot) {
         let metadata = snapshot.metadata();
         self.before = (metadata.index, metadata.term);
@@ -106,8 +106,8 @@ impl Log {
         self.snapshot = snapshot;
     }
 
-    /// Whether a new snapshot is wanted: the log has grown beyond a bound, or the configuration has
-    /// changed, for raft's snapshot is of use only to a host that is in its configuration.
+    /// Whether a new snapshot is needed: the log exceeds a bound, or the configuration has changed.
+    /// A host can use a snapshot only if the snapshot's configuration has the host.
     pub fn wants_snapshot(&self, entries_max: u64, bytes_max: usize) -> bool {
         let of_snapshot = self.snapshot.metadata().conf_state();
         self.is_long(entries_max, bytes_max) || *of_snapshot != self.configuration
@@ -117,8 +117,8 @@ impl Log {
         self.entries.len() as u64 > entries_max || self.bytes > bytes_max
     }
 
-    /// Takes a snapshot: `state` is the agreed state at `applied`. A log beyond a bound is cut to at
-    /// most half of it, but keeps all that comes after `applied`.
+    /// Takes a snapshot: `state` is the agreed state at `applied`. A log beyond a bound is cut to
+    /// at most half of the bound, but keeps all entries after `applied`.
     pub fn compact(&mut self, applied: u64, state: Vec<u8>, entries_max: u64, bytes_max: usize) {
         let term = self.term(applied).expect("what was applied is kept");
         self.set_snapshot(applied, term, state);
@@ -140,8 +140,9 @@ impl Log {
         }
     }
 
-    /// The data of the entries after `after` up to `last`, some at least but not more than
-    /// `bytes_max`; empty where raft has an entry of its own. `None` if they are not kept.
+    /// The data of the entries after `after` up to `last`: at least one entry, and more entries up to
+    /// `bytes_max` bytes in total. The data of raft's own entries is empty. `None` if the entries
+    /// are not kept.
     pub fn data(&self, after: u64, last: u64, bytes_max: usize) -> Option<Vec<Bytes>> {
         let skip = after.checked_sub(self.before.0)? as usize;
         let mut bytes = 0;
@@ -169,7 +170,7 @@ impl Log {
     }
 }
 
-/// What the agreed state is to see of an entry: nothing of raft's own.
+/// The data of an entry for the agreed state; empty for raft's own entries.
 pub fn payload(entry: &Entry) -> Bytes {
     match entry.entry_type() {
         raft::eraftpb::EntryType::EntryNormal => entry.data.clone(),
@@ -252,7 +253,7 @@ mod tests {
         }
     }
 
-    /// A founder's log with entries up to `last`.
+    /// The log of a founder with entries up to `last`.
     fn log(last: u64) -> Log {
         let mut log = Log::founded(1, b"founded".to_vec());
         log.append((2..=last).map(|index| entry(index, 2)).collect());
@@ -290,7 +291,7 @@ mod tests {
             (40, &b"at 40"[..])
         );
         assert!(log.snapshot(41, 2).is_err());
-        // The bound on bytes alone; what was not applied is kept.
+        // The bound on bytes alone is exceeded. Entries that were not applied are kept.
         assert!(log.wants_snapshot(100, 100));
         log.compact(30, b"at 30".to_vec(), 100, 100);
         assert_eq!(log.first_index(), Ok(31));

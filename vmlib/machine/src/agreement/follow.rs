@@ -1,4 +1,5 @@
-//! What every host does: it asks for its lease, follows the committed log, and answers who asks.
+//! Work of every host: it requests its lease, follows the committed log, and serves the requests of
+//! other hosts.
 
 use super::{Agreement, AgreementOutput};
 use crate::{Agreed, Time, feed::Portion};
@@ -11,7 +12,7 @@ use vm_wire::{
 };
 
 impl Agreement {
-    /// Sends a beat if it is time: to the leader, or in doubt to all who may lead.
+    /// Sends a beat if it is due: to the leader, or, if the lease is in doubt, to all voters.
     pub(super) fn beat(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         if now < self.lease.next_beat() {
             return;
@@ -76,7 +77,7 @@ impl Agreement {
         }
     }
 
-    /// Sends an entry towards the leader; it may be lost.
+    /// Sends an entry to the leader. The frame may be lost.
     pub(super) fn submit(&mut self, now: Time, entry: Entry, out: &mut VecDeque<AgreementOutput>) {
         if self.leading.is_some() {
             self.take_entry(now, &entry);
@@ -94,7 +95,7 @@ impl Agreement {
                 .send(now, &self.state, leader, frame.clone(), out);
         }
         if !self.links.is_up(leader) {
-            // Some voter that can be reached passes it on.
+            // A voter with a link forwards the entry.
             let others = self.voters().into_iter().filter(|host| *host != self.me);
             if let Some(voter) = others.into_iter().find(|host| self.links.is_up(*host)) {
                 self.links.send(now, &self.state, voter, frame, out);
@@ -119,7 +120,7 @@ impl Agreement {
             }
             return;
         }
-        // A death is the leader's own to declare, and only what can be repeated has no number.
+        // Only the leader declares deaths, and only a repeatable change may have no number.
         let allowed = |change: &Change| match change {
             Change::HostDead(_) => false,
             Change::HostJoin { .. } => true,
@@ -135,13 +136,13 @@ impl Agreement {
         }
     }
 
-    /// Whether the log comes to this host by the feed, not by raft.
+    /// Whether the log comes to this host by the feed and not by raft.
     fn follows(&self) -> bool {
         let by_raft = self.consensus.as_ref();
         !by_raft.is_some_and(|raft| raft.votes() && raft.applied() >= self.state.index())
     }
 
-    /// Asks for what follows in the log, if it is time.
+    /// Requests the next entries of the log, if a request is due.
     pub(super) fn ask_feed(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         if !self.follows() {
             return;
@@ -155,7 +156,7 @@ impl Agreement {
         }
     }
 
-    /// Sends followers what was committed.
+    /// Sends committed entries to followers.
     pub(super) fn serve_feed(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         let Some(consensus) = self.consensus.as_ref().filter(|raft| raft.votes()) else {
             return;
@@ -210,7 +211,7 @@ impl Agreement {
         }
     }
 
-    /// Puts a later state in the place of this one.
+    /// Replaces the agreed state by a later state.
     pub(super) fn install(
         &mut self,
         now: Time,
@@ -239,12 +240,12 @@ impl Agreement {
         }
     }
 
-    /// Proposes what is due.
+    /// Sends the joins and proposals that are due.
     pub(super) fn propose_due(&mut self, now: Time, out: &mut VecDeque<AgreementOutput>) {
         for entry in self.joins.due(now, self.me) {
             self.submit(now, entry, out);
         }
-        // Before its first lease a host might be declared dead any moment without knowing.
+        // A host without a first lease may be declared dead at any moment without learning it.
         if self.lease.has_begun()
             && let Some(entry) = self.proposals.due(now)
         {
@@ -253,7 +254,7 @@ impl Agreement {
         }
     }
 
-    /// When something of this page is due.
+    /// Time of the next beat, proposal or join.
     pub(super) fn follow_deadline(&self) -> Time {
         let proposals = self.proposals.deadline();
         let proposals = proposals.filter(|_| self.lease.has_begun());

@@ -1,9 +1,9 @@
-//! Daemons that asked this host to let them in.
+//! Daemons that have requested this host to let them join.
 //!
-//! A join is proposed again and again until the log has it, by whichever host was asked, so it
-//! needs no number: the nonce makes it one host. A name that is in use is refused only if the
-//! leader put the join into the log nevertheless, which it does when the holder of the name
-//! answers; otherwise the joiner waits until the holder is declared dead.
+//! A join is proposed again and again until the log has it. Any host may propose it, so its entry
+//! has no number: the nonce makes it one host. The leader puts the join of a name that is in use
+//! into the log only if the present holder of the name replies; the log then refuses the join. If
+//! the holder does not reply, the joiner waits until the holder is declared dead.
 
 use crate::{Agreed, ConnId, Time, Void};
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ struct Waiting {
     next_try: Time,
 }
 
-/// The joiners that have no answer yet.
+/// Joiners without a reply.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
     waiting: BTreeMap<ConnId, Waiting>,
 }
 
 impl Joins {
-    /// A daemon asks; an answer if there is no room for it.
+    /// Takes a request to join; a reply if there is no room for it.
     pub(super) fn ask(&mut self, now: Time, joiner: ConnId, join: Join) -> Option<Frame> {
         if self.waiting.contains_key(&joiner) {
             return None;
@@ -48,7 +48,7 @@ impl Joins {
         self.waiting.remove(&joiner);
     }
 
-    /// Who leads has changed.
+    /// Makes all joins due, because the leader has changed.
     pub(super) fn try_again(&mut self, now: Time) {
         for waiting in self.waiting.values_mut() {
             waiting.next_try = waiting.next_try.min(now);
@@ -59,7 +59,7 @@ impl Joins {
         self.waiting.values().map(|waiting| waiting.next_try).min()
     }
 
-    /// What is to be proposed now.
+    /// The joins that are due, as entries.
     pub(super) fn due(&mut self, now: Time, me: HostId) -> Vec<Entry> {
         let due = self
             .waiting
@@ -79,7 +79,7 @@ impl Joins {
         .collect()
     }
 
-    /// The joiners that are in now, and those that can never be, with their answers.
+    /// The replies to the joiners that have become hosts, and to those that never can.
     pub(super) fn answers(&mut self, state: &Agreed, voters: &[HostId]) -> Vec<(ConnId, Frame)> {
         let mut snapshot = None;
         let mut answer = |host| {
@@ -109,7 +109,7 @@ impl Joins {
         answers
     }
 
-    /// The log refused a join.
+    /// The replies to the joiners whose join the log refused.
     pub(super) fn void(&mut self, state: &Agreed, nonce: u64, why: Void) -> Vec<(ConnId, Frame)> {
         let mut answers = Vec::new();
         self.waiting.retain(|conn, waiting| {

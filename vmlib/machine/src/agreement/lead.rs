@@ -1,5 +1,5 @@
-//! What a host does while it leads: it takes proposals into the log, gives leases, declares hosts
-//! dead, and looks after the voters.
+//! Work of the leader: it takes proposals into the log, grants leases, declares hosts dead, and
+//! chooses the voters.
 
 use super::{Agreement, AgreementOutput};
 use crate::{
@@ -14,7 +14,7 @@ use vm_wire::{
     peer::Grant,
 };
 
-/// A follower that is behind by no more than this may become a voter. Entries.
+/// A follower that is behind by at most this may become a voter. Entries.
 const CAUGHT_UP: u64 = 256;
 
 impl Agreement {
@@ -33,7 +33,7 @@ impl Agreement {
                 return;
             }
         }
-        // Who wants the name of a host that does not answer waits: until it answers, or is dead.
+        // A join with the name of a silent host waits until that host replies or is dead.
         let waits = |change: &Change| match change {
             Change::HostJoin { nonce, facts } if self.state.host_of_nonce(*nonce).is_none() => {
                 let holder = self.state.host_named(&facts.name);
@@ -49,7 +49,8 @@ impl Agreement {
         }
     }
 
-    /// A majority confirmed that this host leads: it grants what was asked for before.
+    /// Grants the leases that were requested before a majority confirmed this host as leader in
+    /// `round`.
     pub(super) fn grant(&mut self, now: Time, round: u64, out: &mut VecDeque<AgreementOutput>) {
         let Some(leading) = &mut self.leading else {
             return;
@@ -71,7 +72,7 @@ impl Agreement {
         }
     }
 
-    /// Begins to ask the voters for the leases that are waited for.
+    /// Begins a round that asks the voters to confirm the leader, if lease requests wait.
     pub(super) fn begin_round(&mut self, now: Time) {
         let (Some(consensus), Some(leading)) = (&mut self.consensus, &mut self.leading) else {
             return;
@@ -83,7 +84,7 @@ impl Agreement {
         }
     }
 
-    /// Looks at all hosts: who is dead, who should vote.
+    /// Reviews all hosts: declares hosts dead, and takes the next step towards the right voters.
     pub(super) fn review(&mut self, now: Time) {
         let (Some(consensus), Some(leading)) = (&mut self.consensus, &mut self.leading) else {
             return;

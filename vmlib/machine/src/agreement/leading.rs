@@ -1,4 +1,4 @@
-//! What a leader knows, from its election to its end.
+//! The state of a leader, from its election to its end.
 
 use crate::{Time, lease::GivenLeases};
 use std::{
@@ -7,16 +7,15 @@ use std::{
 };
 use vm_wire::HostId;
 
-/// What a leader knows, from its election to its end.
 #[derive(Debug)]
 pub(super) struct Leading {
     pub(super) term: u64,
     pub(super) given: GivenLeases,
-    /// The last entry of each host that is in the log of this term.
+    /// Number of the last entry of each host in the log of this term.
     pub(super) taken: BTreeMap<HostId, u64>,
-    /// When the death of a host was last proposed.
+    /// Time at which the death of a host was last proposed.
     pub(super) declared: BTreeMap<HostId, Time>,
-    /// The voters that were wanted last, and since when.
+    /// The voters that were last chosen, and the time since which they are the choice.
     pub(super) wanted: Option<(BTreeSet<HostId>, Time)>,
 }
 
@@ -31,9 +30,9 @@ impl Leading {
         }
     }
 
-    /// Whether most of those voters have been heard since they are wanted. In half a second a host
-    /// that answered may have got out of reach, and with a majority of such voters this leader would
-    /// have none: a change of raft's configuration cannot be taken back.
+    /// Whether a majority of the chosen voters has been heard since they were chosen. A host that
+    /// replied half a second ago may be out of reach. With a majority of such voters this leader
+    /// would have no majority, and a change of raft's configuration cannot be reversed.
     pub(super) fn hears(&mut self, now: Time, me: HostId, wanted: &BTreeSet<HostId>) -> bool {
         let same = self.wanted.take().filter(|(before, _)| before == wanted);
         let (_, since) = self
@@ -43,7 +42,7 @@ impl Leading {
         2 * wanted.iter().filter(heard).count() > wanted.len()
     }
 
-    /// This host's loop stood still for `gap`: see [`GivenLeases::stalled`].
+    /// Notes that the loop of this host was stalled for `gap`: see [`GivenLeases::stalled`].
     pub(super) fn stalled(&mut self, now: Time, gap: Duration) {
         self.given.stalled(now, gap);
         self.wanted = None;

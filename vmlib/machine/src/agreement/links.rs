@@ -1,15 +1,15 @@
-//! Which hosts can be reached, and asking for links to those that are needed.
+//! Which hosts have links, and requests for missing links.
 
 use super::output::AgreementOutput;
 use crate::{Agreed, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{Frame, HostId, limits};
 
-/// The links as the agreement knows them.
+/// The links of this host, as the agreement knows them.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     up: BTreeSet<HostId>,
-    /// When a link was last asked for.
+    /// Time of the last request for a link.
     asked: BTreeMap<HostId, Time>,
 }
 
@@ -32,7 +32,8 @@ impl Links {
         self.up.contains(&host)
     }
 
-    /// Sends, or asks for a link: then the frame is lost, and whoever wanted it sent repeats it.
+    /// Sends a frame. Without a link the frame is lost and a link is requested; the sender repeats
+    /// the frame.
     pub(super) fn send(
         &mut self,
         now: Time,

@@ -1,23 +1,24 @@
-//! What the agreement has its host do.
+//! Outputs of the agreement for its host.
 
 use crate::{Applied, ConnId, Time};
 use vm_wire::{Frame, HostId};
 
-/// What the agreement wants done or tells.
+/// An output of the agreement.
 #[derive(Debug)]
 pub enum AgreementOutput {
-    /// Send over the link to a host; may be lost.
+    /// Send the frame over the link to the host; the frame may be lost.
     Send(HostId, Frame),
-    /// Answer a joiner: Joined or Refused.
+    /// Send the reply to the joiner: Joined or Refused.
     Joiner(ConnId, Frame),
-    /// The entry at that index did this. [`Agreement::state`](super::Agreement::state) is at that index or later.
+    /// Effect of the entry at that index. [`Agreement::state`](super::Agreement::state) is at that
+    /// index or later.
     Applied(u64, Applied),
-    /// This host's lease ends then: arm the timer that kills the daemon. `None`: the host is alone
-    /// and needs no lease, so none is armed.
+    /// The end of this host's lease: arm the timer that kills the daemon. `None`: the host is alone
+    /// and needs no lease, so disarm the timer.
     Lease(Option<Time>),
-    /// A link to that host at that address is wanted.
+    /// Make a link to that host at that address.
     Connect(HostId, String),
-    /// This host is not part of the machine any more, or no majority is left: end all tasks, say
-    /// why, exit. Nothing that may follow is of interest.
+    /// The host is not part of the machine any more, or no majority is left: end all tasks, report
+    /// the reason, exit. Later outputs have no meaning.
     Lost(String),
 }

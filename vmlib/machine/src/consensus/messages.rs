@@ -1,7 +1,7 @@
-//! The crate's messages as structs of ours, which travel, and back.
+//! Conversion between the messages of the crate and the structs that are sent.
 //!
-//! The crate keeps a change of the voters in an entry as protobuf. Only bytes that this process
-//! made are decoded as that: such an entry travels as lists of hosts.
+//! The crate encodes a change of the voters in an entry as protobuf. Only bytes that this process
+//! made are decoded as protobuf: such an entry is sent as lists of hosts.
 
 use bytes::Bytes;
 use protobuf::Message as _;
@@ -18,8 +18,8 @@ use vm_wire::{
     peer::{EntryContent, LogEntry, LogPosition, LogSnapshot, Raft, RaftMessage},
 };
 
-/// A message of the crate as it travels, and its receiver. `None` for a kind that the crate does
-/// not send as this daemon uses it.
+/// The struct to send for a message of the crate, and its receiver. `None` for a kind of message
+/// that the crate never sends in this configuration.
 pub fn outgoing(mut message: Message) -> Option<(HostId, Raft)> {
     let to = host_of(message.to);
     let term = message.term;
@@ -71,7 +71,7 @@ pub fn outgoing(mut message: Message) -> Option<(HostId, Raft)> {
     Some((to, Raft { term, message }))
 }
 
-/// A checked message from a host as the crate knows it.
+/// The message of the crate for a checked message of a host.
 pub fn incoming(from: HostId, me: u64, raft: Raft) -> Message {
     let mut message = Message {
         from: u64::from(from.0),
@@ -151,7 +151,7 @@ pub fn incoming(from: HostId, me: u64, raft: Raft) -> Message {
     message
 }
 
-/// A change of the voters as the crate takes it; without hosts, that the joint configuration is left.
+/// A change of the voters for the crate. Without hosts the change leaves the joint configuration.
 pub fn voters_change(added: &[HostId], removed: &[HostId]) -> ConfChangeV2 {
     let mut change = ConfChangeV2::default();
     if !added.is_empty() || !removed.is_empty() {
@@ -174,12 +174,12 @@ pub fn voters_change(added: &[HostId], removed: &[HostId]) -> ConfChangeV2 {
     change
 }
 
-/// The round that a heartbeat asks to confirm, from the bytes that the crate keeps of it.
+/// The round that a heartbeat is to confirm, decoded from the crate's context bytes.
 pub fn round(context: &[u8]) -> Option<u64> {
     <[u8; 8]>::try_from(context).ok().map(u64::from_le_bytes)
 }
 
-/// A host, from the crate's number of it.
+/// The host of a number of the crate.
 pub fn host_of(id: u64) -> HostId {
     HostId(id as u16)
 }
@@ -190,8 +190,8 @@ fn context(round: Option<u64>) -> Bytes {
     })
 }
 
-/// The crate joins messages of entries without a limit. What is cut off is sent again, as if it
-/// were lost.
+/// The crate joins messages of entries without a limit. Entries beyond the limit are sent again,
+/// like lost entries.
 fn entries_out(entries: &[Entry]) -> Vec<LogEntry> {
     entries
         .iter()

@@ -1,4 +1,4 @@
-//! No message that passes its check ends the process, whatever a host sends in whatever order.
+//! Checked messages never end the process, whatever hosts send in whatever order.
 
 use super::{Consensus, tests::three};
 use proptest::{collection::vec, prelude::*, test_runner::RngSeed};
@@ -8,7 +8,7 @@ use vm_wire::{
     peer::{EntryContent, LogEntry, LogPosition, LogSnapshot, Raft, RaftMessage},
 };
 
-/// What happens to the host.
+/// An input of the node.
 #[derive(Debug, Clone)]
 enum Event {
     Message(HostId, Raft),
@@ -39,7 +39,7 @@ fn hosts() -> impl Strategy<Value = Vec<HostId>> {
     proptest::collection::btree_set(host(), 0..4).prop_map(|hosts| hosts.into_iter().collect())
 }
 
-/// A term or an index: mostly one that is near those of the host.
+/// A term or an index, mostly near the values of the host.
 fn number() -> impl Strategy<Value = u64> {
     prop_oneof![12 => 0..=12u64, 1 => RAFT_NUMBER_MAX - 2..=RAFT_NUMBER_MAX]
 }
@@ -105,9 +105,9 @@ fn event() -> impl Strategy<Value = Event> {
 fn happen(consensus: &mut Consensus, event: Event) {
     match event {
         Event::Message(from, raft) if raft.check().is_ok() => consensus.step(from, raft),
-        // It ends at the link.
+        // The link rejects this message.
         Event::Message(..) => {}
-        // As many as let an election begin.
+        // Enough ticks for an election.
         Event::Tick => (0..vm_wire::limits::ELECTION_TICKS.1).for_each(|_| consensus.tick()),
         Event::Propose => drop(consensus.propose(b"entry".to_vec())),
         Event::Confirm(round) => drop(consensus.confirm(round)),

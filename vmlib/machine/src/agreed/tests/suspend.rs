@@ -1,4 +1,4 @@
-//! Applications that are suspended: the mark comes with the end of the cut, and goes with the next life.
+//! Suspended applications: the end of the cut sets the mark, and the end of the restart removes it.
 
 use super::*;
 use vm_wire::{
@@ -7,7 +7,8 @@ use vm_wire::{
     checkpoint::{Stop, Suspend},
 };
 
-/// The application of [`Machine::new`] is to be suspended, for that reason.
+/// Begins the cut that suspends the application of [`Machine::new`], because of a drained host or
+/// at a request.
 fn cut(machine: &mut Machine, drained: HostId) {
     let (app, host) = (t(1, 1), HostId(1));
     let term = machine.state.coordinator(app).map_or(0, |it| it.term) + 1;
@@ -37,7 +38,7 @@ fn end_cut(machine: &mut Machine, saved: bool) -> Vec<Applied> {
     })
 }
 
-/// It is suspended with g0-e1.
+/// The machine of [`Machine::new`] with its application suspended at g0-e1.
 fn suspended(drained: HostId) -> Machine {
     let mut machine = Machine::new();
     cut(&mut machine, drained);
@@ -75,7 +76,7 @@ fn unsuspend(from: CheckpointId) -> Change {
 fn the_entry_that_ends_the_tasks_marks_the_application() {
     let mut machine = Machine::new();
     cut(&mut machine, HostId::NONE);
-    // Without a checkpoint it runs on and is not marked.
+    // Without a checkpoint the application runs on and is not marked.
     end_cut(&mut machine, false);
     assert_eq!(machine.state.suspended(t(1, 1)), None);
     assert_eq!(machine.state.tasks_of(t(1, 1)).count(), 3);
@@ -91,11 +92,11 @@ fn the_entry_that_ends_the_tasks_marks_the_application() {
         (CheckpointId::new(0, 2), 3, "work")
     );
     assert_eq!(it.until_ms(), Some(65_000));
-    // It is not resumed by itself, as somebody asked for it.
+    // The application is not resumed automatically, because a user requested the suspension.
     assert!(!machine.state.resumes_by_itself(t(1, 1)));
 }
 
-/// A task on the first host, suspended alone or not.
+/// Suspends or resumes one task on the first host.
 fn relocate(tid: Tid, incarnation: u32, suspended: bool) -> Change {
     let (from, to) = (HostId(1), HostId(1));
     Change::Relocate {
@@ -112,7 +113,7 @@ fn no_task_is_suspended_while_its_application_is_cut_or_brought_back_nor_the_oth
     let mut machine = Machine::new();
     let app = t(1, 1);
     cut(&mut machine, HostId::NONE);
-    // It would be in the cut without a process that could save it.
+    // The task would be in the cut without a process that could write its image.
     assert_eq!(machine.void(relocate(t(1, 2), 1, true)), Void::Cut);
     assert_eq!(machine.state.suspended_task(app), None);
     end_cut(&mut machine, false);
@@ -129,7 +130,7 @@ fn no_task_is_suspended_while_its_application_is_cut_or_brought_back_nor_the_oth
     machine.apply(relocate(t(1, 2), 2, false));
     let applied = machine.apply(next);
     assert!(matches!(applied[..], [Applied::Cut { .. }]), "{applied:?}");
-    // The tasks of the next life are where the log has put them.
+    // The tasks of a restarted application are where the log has put them.
     let mut machine = suspended(HostId::NONE);
     machine.apply(resumption());
     let task = machine.state.living_task(t(2, 1)).expect("it is to stand");
@@ -158,7 +159,7 @@ fn the_mark_goes_when_the_application_stands_whoever_brought_it_back() {
         assert_eq!(applied.last(), Some(&Applied::Unsuspended { app, why }));
         assert_eq!(machine.state.suspended(app), None);
     }
-    // Not of what is not suspended, or with another checkpoint.
+    // An application that is not suspended, or another checkpoint.
     assert_eq!(stopped().void(resumption()), Void::Suspension);
     let mut machine = suspended(HostId::NONE);
     let mut other = resumption();
@@ -173,12 +174,12 @@ fn one_that_could_not_be_resumed_stays_suspended_until_somebody_ends_it() {
     let mut machine = suspended(HostId::NONE);
     let app = t(1, 1);
     let before = machine.state.suspended(app).expect("it is").generation;
-    // Before anything of it stood.
+    // Before any task was restored.
     let applied = machine.apply(abandon(before, false));
     let told = |it: &Applied| matches!(it, Applied::NotResumed { .. });
     assert!(applied.iter().any(told), "{applied:?}");
     assert_eq!(machine.void(abandon(before, false)), Void::Revival);
-    // While its tasks are brought back; that of another trial ends nothing.
+    // While the tasks are being restarted. A change for another attempt has no effect.
     machine.apply(resumption());
     let last = machine.state.suspended(app).expect("it is").generation;
     assert_eq!(machine.void(abandon(last, false)), Void::Revival);
@@ -214,7 +215,7 @@ fn one_that_a_drain_suspended_is_resumed_where_there_is_room_and_not_for_ever_in
         suspend,
     };
     assert!(machine.state.resumes_by_itself(app));
-    // Twenty have room at first; after that two tasks at one host, for three.
+    // Room for twenty tasks at first; then room for two tasks on one host, for three tasks.
     machine.apply(drains(false));
     machine.apply(spawn(1, 10, 8, Tid::NONE));
     assert!(!machine.state.resumes_by_itself(app));
@@ -224,7 +225,7 @@ fn one_that_a_drain_suspended_is_resumed_where_there_is_room_and_not_for_ever_in
         assert!(machine.state.resumes_by_itself(app));
         let generation = machine.state.suspended(app).expect("it is").generation;
         machine.apply(abandon(generation, false));
-        // With each failure it is another host's turn.
+        // Each failure selects another host.
         let turn = HostId(1 + (failures % 2) as u16);
         assert_eq!(machine.state.suspension_host(app), Some(turn));
     }
