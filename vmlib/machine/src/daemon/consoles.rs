@@ -254,8 +254,8 @@ impl Daemon {
         }
     }
 
-    /// Replies to a spawn or run of a console that is complete. It fails if not all tasks were
-    /// started, and names the started ones.
+    /// Replies to a spawn or run of a console that is complete. The reply is a failure if not all
+    /// tasks were started, and names the started tasks.
     pub(super) fn answer_spawn(
         &mut self,
         conn: ConnId,

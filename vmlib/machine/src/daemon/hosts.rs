@@ -204,7 +204,7 @@ impl Daemon {
         });
     }
 
-    /// The last link has broken. If this host has proposed that it is gone, it learns in this way
+    /// The last link has broken. If this host has proposed that it is gone, the broken link shows
     /// that the log has applied that: a host that applies `HostGone` closes its link.
     pub(super) fn on_last_link_down(&mut self) {
         if self.departure.is_proposed() {

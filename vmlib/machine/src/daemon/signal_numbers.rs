@@ -1,5 +1,5 @@
-//! Numbers of the signals that the daemon itself sends, or treats differently from others. They are
-//! those of Linux on every architecture that it is built for.
+//! Numbers of the signals that the daemon itself sends, or treats differently from others. Linux
+//! uses these numbers on every architecture for which the daemon is built.
 
 /// The terminal of a run was closed.
 pub(super) const SIGHUP: i32 = 1;

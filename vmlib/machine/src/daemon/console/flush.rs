@@ -12,8 +12,8 @@
 //! replies at once (`streams`). That request has the number of the move; the request of a run has
 //! [`NO_MOVE`].
 //!
-//! The daemon does not wait for tasks that live on. It waits at most [`limits::FLUSH_WAIT`],
-//! because a process may live on after its task has left.
+//! The daemon does not wait for tasks that live on. The limit of its wait is
+//! [`limits::FLUSH_WAIT`], because a process may live on after its task has left.
 
 use super::{
     run::{Ending, Run, RunState},

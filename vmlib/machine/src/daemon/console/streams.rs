@@ -1,10 +1,10 @@
 //! The output of tasks whose console is on another host.
 //!
 //! The master of a run may be on another host than its console, because it has moved or was
-//! restarted there. Its output is relayed unchanged in the channel between the two daemons, which
-//! neither loses nor duplicates data and keeps the order. While the channel has much to send, or
-//! the console does not read ([`RunHold`]), the master waits as it would for a pipe. Lines of other
-//! tasks are dropped in that case, and counted.
+//! restarted there. The output of such a master is relayed unchanged in the channel between the two
+//! daemons, which neither loses nor duplicates data and keeps the order. While the channel has much
+//! to send, or the console does not read ([`RunHold`]), the master waits as it would for a pipe.
+//! Lines of other tasks are dropped in that case, and counted.
 //!
 //! When the master moves on, the source does not release it before the daemon of the console has
 //! reported that it has all output ([`FlushAsk`], [`Flushed`], with the number of the move). Output
@@ -146,8 +146,8 @@ impl Streams {
         master.is_some_and(|master| !master.pieces.is_empty())
     }
 
-    /// A master ends: puts all its output into the channel. That is little more than the content of
-    /// its pipes.
+    /// A master ends: puts all its output into the channel. The output is little more than the
+    /// content of the master's pipes.
     pub fn send_last(&mut self, cx: &mut Context, tid: Tid) {
         self.send(cx, tid, limits::QUEUE_BYTES);
     }

@@ -34,8 +34,8 @@
 //! its reply reports all tasks.
 //!
 //! A daemon can be configured to drain its host when it is asked to end
-//! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)). It then leaves when the drain has ended,
-//! or when the time limit is reached.
+//! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)). Such a daemon leaves when the drain has
+//! ended, or when the time limit is reached.
 //!
 //! | file | concern |
 //! |---|---|

@@ -2,10 +2,11 @@
 //! between their tasks wait.
 //!
 //! A daemon that could not link to a host of the machine for [`limits::LINK_DOWN`] sends a link
-//! report to all other hosts ([`LinksDown`]), and another one when the link is up again. The hosts
-//! that it cannot reach get the report from the host of the lowest number among the hosts that it
-//! can. So each daemon knows all such pairs. It shows them to each console that requests the
-//! configuration, and to the local consoles of applications with tasks on both hosts.
+//! report to all other hosts ([`LinksDown`]), and another report when the link is up again. The
+//! hosts that the daemon cannot reach get the report from the host of the lowest number among the
+//! hosts that it can reach. Each daemon therefore knows all such pairs. The daemon shows the pairs
+//! to each console that requests the configuration, and to the local consoles of applications with
+//! tasks on both hosts.
 
 use crate::{
     Output, Time,

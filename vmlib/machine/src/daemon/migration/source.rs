@@ -155,8 +155,8 @@ impl Daemon {
         let (due, incarnation) = (self.cx.now + limits::SAFE_POINT, moving.incarnation);
         match self.stops(tid).at_once() {
             true => self.hold_back(tid),
-            // The task runs on until a safe point, or a call of the library. It may need messages
-            // and replies to get there.
+            // The task runs on until a safe point, or a call of the library. To get there, the task
+            // may need messages and replies.
             false => self.cx.set_timer(due, Timer::Move(tid, incarnation)),
         }
         self.cx.emit(Output::Freeze(tid, way));
@@ -383,7 +383,8 @@ impl Daemon {
         }
     }
 
-    /// The task resumes on this host, if it is frozen and has a process. Its image is not used.
+    /// The task resumes on this host, if it is frozen and has a process. The image of the task is
+    /// not used.
     pub(in crate::daemon) fn thaw(&mut self, tid: Tid) {
         self.go_on(tid, false);
     }

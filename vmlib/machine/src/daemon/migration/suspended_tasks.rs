@@ -8,15 +8,15 @@
 //!
 //! Each of the three is a move ([`super`]), with its phases, its release and its doubt. Only the
 //! destination or origin of the image differs. A suspended task therefore has one owner like any
-//! other task: the daemon of its host. Only this daemon knows where the image is. It keeps the
-//! notifications and the request state of the task, and holds frames for the task as it does for a
-//! frozen task. The sender retains a frame that finds no room, and waits for credit.
+//! other task: the daemon of its host. Only the owner knows where the image is. The owner keeps the
+//! notifications and the request state of the task, and holds frames for the task as for a frozen
+//! task. The sender retains a frame that finds no room, and waits for credit.
 //!
-//! The image is in the store of the owner ([`vm_wire::checkpoint::suspended_image`]). It is written
-//! before the log says that the task is suspended. It is removed after the log says that the task
-//! is not suspended any more: the task was resumed, has ended, or was rolled back with its
-//! application. If all hosts share the store, a draining host hands a suspended task on to another
-//! host, and the task stays suspended.
+//! The image is in the store of the owner ([`vm_wire::checkpoint::suspended_image`]). The image is
+//! written before the log says that the task is suspended. The image is removed after the log says
+//! that the task is not suspended any more: the task was resumed, has ended, or was rolled back
+//! with its application. If all hosts share the store, a draining host hands a suspended task on to
+//! another host, and the task stays suspended.
 //!
 //! No checkpoint of an application is made while one of its tasks is suspended.
 
@@ -148,8 +148,8 @@ impl Daemon {
         });
         match self.stops(tid).at_once() {
             true => self.hold_back(tid),
-            // The task runs on until a safe point, or a call of the library. It may need messages
-            // and replies to get there.
+            // The task runs on until a safe point, or a call of the library. To get there, the task
+            // may need messages and replies.
             false => self
                 .cx
                 .set_timer(now + limits::SAFE_POINT, Timer::Move(tid, incarnation)),

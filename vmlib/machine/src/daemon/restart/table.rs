@@ -12,9 +12,9 @@ use vm_wire::{
 /// The restarts in which this daemon takes part.
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Restarts {
-    /// Restarts that were requested here, by the number that this daemon gave them.
+    /// Restarts that were requested on this host, by the number that this daemon gave them.
     pub(super) requests: BTreeMap<u64, RestartRequest>,
-    /// Applications that are being restarted with tasks here.
+    /// Applications that are being restarted with tasks on this host.
     pub(super) restoring: BTreeMap<Tid, Restoring>,
     /// Restart requests and console requests that wait for store inventories, by question.
     pub(super) queries: BTreeMap<u64, InventoryQuery>,

@@ -18,7 +18,7 @@ use vm_wire::HostId;
 /// The links of this host, and the frames that wait for a route.
 #[derive(Debug, Default)]
 pub(super) struct Routing {
-    /// Frames whose receiver the log here does not know yet.
+    /// Frames whose receiver the local log does not know yet.
     pub held: Held,
     /// The links to other hosts, by host.
     pub links: BTreeMap<HostId, Link>,

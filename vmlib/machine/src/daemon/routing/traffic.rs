@@ -27,8 +27,8 @@ impl Daemon {
     }
 
     /// Notifies the sender of a frame that its receiver has moved. A sender that sends its first
-    /// frame after the move, or that was frozen during the move, was not notified. It would not
-    /// know that a new link to the receiver's host concerns it.
+    /// frame after the move, or that was frozen during the move, was not notified. Such a sender
+    /// would not know that a new link to the receiver's host concerns it.
     fn tell_moved(&mut self, frame: &Frame) {
         let to = frame.header.to;
         if let Some(Route::There { host, incarnation }) = self.cx.routes.of(to)

@@ -2,8 +2,8 @@
 //!
 //! A launched process proves with a token that it is a certain task. Only this process was given
 //! the token, and the token is valid once: a child process inherits the token, but is refused. A
-//! process that was started from a shell has no token and becomes a master. Its birth goes through
-//! the log like any other.
+//! process that was started from a shell has no token and becomes a master. The birth of the master
+//! goes through the log like any other birth.
 
 use super::spawning::Enrolling;
 use crate::{
@@ -185,7 +185,8 @@ impl Daemon {
         }
     }
 
-    /// Closes the connection of a task that broke the protocol. That ends the task.
+    /// Closes the connection of a task that broke the protocol. The closed connection ends the
+    /// task.
     pub(in crate::daemon) fn close_task(&mut self, tid: Tid, why: &str) {
         self.cx.counters.refused_local += 1;
         self.on_task_gone(tid);

@@ -1,8 +1,8 @@
 //! Requests of tasks to their daemon.
 //!
 //! A task has at most one request under way. The daemon keeps the number of the request and its
-//! reply until the next request. It carries a repeated request out only once: it sends the same
-//! reply again, or lets the request wait on. If a reply depends on the log, the daemon replies
+//! reply until the next request. The daemon carries a repeated request out only once: it sends the
+//! same reply again, or lets the request wait on. If a reply depends on the log, the daemon replies
 //! after the log has applied the change, so every fact in a reply holds on all hosts, at once or
 //! later.
 

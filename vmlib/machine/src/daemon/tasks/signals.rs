@@ -67,8 +67,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sends a signal to the master of a run. Its process may still be here after the task has
-    /// left.
+    /// Sends a signal to the master of a run. The process of the master may still be on this host
+    /// after the task has left.
     pub(in crate::daemon) fn signal_run(&mut self, tid: Tid, signal: i32) {
         let state = self.cx.agreement.state();
         let goes_back = state.recovering(tid).is_some() || state.suspended(tid).is_some();
