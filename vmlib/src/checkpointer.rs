@@ -8,7 +8,7 @@
 //! | order, or moment | image ([`crate::image`]) | portable ([`crate::portable`]) |
 //! |---|---|---|
 //! | `Copy` | prepare: memory is sent in rounds while the task runs | prepare: nothing can be sent yet |
-//! | any | stop: at once, wherever it is; with callbacks, in a call of the library ([`crate::callbacks`]) | stop: at a safe point; orders wait in the socket until then |
+//! | any | stop: at once, wherever it is; with callbacks, in a call of the library ([`crate::save_in_call`]) | stop: at a safe point; orders wait in the socket until then |
 //! | `Freeze` | save: all threads stand, a copy of the process writes | save: the program's value and the library's state |
 //! | `Go`, or `Cancel` | go on: what was begun is given up | go on: what was saved is written, if it is wanted later |
 //! | the new process | rebuild: the restorer has read memory into place | rebuild: `vmlib::init` has read the state |
@@ -16,7 +16,6 @@
 //!
 //! Everything else is common: coordinator, channels, store, and how a task goes on.
 
-use crate::{image::Image, portable};
 use rustix::fd::OwnedFd;
 use vm_wire::interrupt::Freeze;
 
@@ -47,13 +46,5 @@ pub(crate) trait Checkpointer: Sync {
     /// that its program has put it on.
     fn is_elsewhere(&self) -> bool {
         false
-    }
-}
-
-/// The one that saves this task while it runs, between its safe points if it has such.
-pub(crate) fn checkpointer() -> &'static dyn Checkpointer {
-    match portable::is_declared() {
-        true => &portable::RUNNING,
-        false => &Image,
     }
 }

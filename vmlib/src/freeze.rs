@@ -5,7 +5,7 @@
 //! one that the nudge has interrupted. Threads within the library are in a section while they hold
 //! its state, so they stop when they have let go of it; where they wait they hold nothing. A portable
 //! task is stopped by its program, at a safe point, and one with callbacks in a call of the library
-//! ([`crate::callbacks`]).
+//! ([`crate::save_in_call`]).
 //!
 //! While it stands, the task tells its daemon that it is saved, and waits for one word: go on. It comes
 //! here, when the move was taken back or the checkpoint has all that it needs; or it comes to the
@@ -19,7 +19,8 @@
 use crate::{
     checkpointer::Checkpointer,
     daemon_lost::end_process_in_handler,
-    interrupt::{borrowed, interrupt_socket},
+    interrupt_socket::{borrowed, interrupt_socket},
+    orders::is_leaving,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -55,8 +56,6 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 static UNACKNOWLEDGED: AtomicU32 = AtomicU32::new(0);
 /// The process that is the task.
 static PROCESS: AtomicI32 = AtomicI32::new(0);
-/// The task is leaving the machine.
-static LEAVES: AtomicBool = AtomicBool::new(false);
 
 /// Why a task is not frozen.
 const LEAVING: &str = "it is leaving the machine";
@@ -110,16 +109,6 @@ pub(crate) fn report_saved(bytes: u64, micros: u32) {
     });
 }
 
-/// From now on the task is not frozen any more.
-pub(crate) fn leaves() {
-    LEAVES.store(true, SeqCst);
-}
-
-/// Whether it is leaving.
-pub(crate) fn is_leaving() -> bool {
-    LEAVES.load(SeqCst)
-}
-
 /// The number of the order that is carried out.
 pub(crate) fn heeded() -> u64 {
     HEEDED.load(SeqCst)
@@ -135,7 +124,7 @@ pub(crate) fn heed(by: &dyn Checkpointer, packet: &[u8], image: Option<OwnedFd>)
         _ => None,
     };
     match (order, image) {
-        (Some(Order::Copy { .. } | Order::Freeze { .. }), Some(_)) if LEAVES.load(SeqCst) => {
+        (Some(Order::Copy { .. } | Order::Freeze { .. }), Some(_)) if is_leaving() => {
             by.go_on();
             report(Report::Busy(LEAVING));
         }

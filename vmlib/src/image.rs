@@ -9,11 +9,11 @@
 //! system calls are bare ones. No `unsafe` here.
 
 use crate::{
-    callbacks,
     checkpointer::Checkpointer,
     clock,
     freeze::{self, report, report_saved},
-    interrupt::{data_socket, interrupt_socket},
+    interrupt_socket::{data_socket, interrupt_socket},
+    orders,
 };
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering::SeqCst};
@@ -63,7 +63,7 @@ impl Checkpointer for Image {
         let told = (interrupt_socket(), freeze::heeded());
         // The thread that sends has a descriptor of its own.
         // What callbacks will have let go of by then is no reason to refuse it now.
-        let checked = !callbacks::stop_in_calls();
+        let checked = !orders::stop_in_calls();
         let image_fd = image.as_raw_fd();
         let begun = vm_image::begin_in_handler(image_fd, options, checked, told, copied);
         sys::close(image.into_raw_fd());
@@ -76,7 +76,7 @@ impl Checkpointer for Image {
     /// Threads in a [`Section`] hear of orders when they have left it, so this one is in none. While one
     /// calls callbacks, orders are its.
     fn stop(&self) -> bool {
-        !callbacks::are_called()
+        !orders::are_called()
     }
 
     fn save(&self, image: OwnedFd, compress: bool, way: Freeze) {

@@ -5,7 +5,9 @@
 //! master of a new application, with the daemon whose folder is the user's
 //! ([`vm_wire::place::default_dir`]).
 
-use crate::{error::InitError, link::Sockets};
+use crate::{
+    Task, error::InitError, interrupt::watch, leave, link::Sockets, portable, primitive::Shared,
+};
 use rustix::{
     fd::{AsFd, OwnedFd},
     io::Errno,
@@ -16,6 +18,7 @@ use std::{
     io::{self, IoSliceMut},
     mem::MaybeUninit,
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 use vm_local::ConnectError;
@@ -25,6 +28,30 @@ use vm_wire::{
     task::{ENV_SOCKET, ENV_TOKEN, Enrol, Failed, Welcome},
     version::Offer,
 };
+
+/// Makes this process a task of the machine, before anything else is done with it.
+///
+/// A process that was spawned is known to its daemon. A process started from a shell becomes the
+/// master of a new application, if a daemon runs on this host. A master forks, if it has no other
+/// threads yet, the process that coordinates its application; that is no child of it. A process that
+/// goes on from the saved state of a portable task waits here until all of its application may.
+///
+/// # Errors
+/// [`InitError`], see there. It may be called again after an error, but only once after success.
+pub fn init() -> Result<Task, InitError> {
+    leave::once(|| {
+        if let Some(state) = portable::handed_state()? {
+            return portable::go_on_from(state);
+        }
+        let environment = Environment::read()?;
+        let (welcome, sockets, coordinator) = enrol(&environment)?;
+        coordinator.into_iter().for_each(crate::coordinator::fork);
+        let at_end = environment.token.is_none();
+        watch(sockets.data.as_fd(), sockets.interrupt.as_fd(), at_end)?;
+        Ok(Arc::new(Shared::new(welcome, sockets)))
+    })
+    .map(Task::new)
+}
 
 /// How long a daemon may take to answer: it may have to agree with others that this task exists,
 /// while they elect a leader.

@@ -9,7 +9,7 @@
 //! ([`crate::freeze`]), so none is lost: a thread that is within the library then heeds it when it
 //! has let go of the library's state. The orders of a portable task stay there until its program has
 //! come to a safe point, and only that they are there is noted ([`crate::portable`]); likewise those to
-//! stop a task with callbacks, until its next call of the library ([`crate::callbacks`]).
+//! stop a task with callbacks, until its next call of the library ([`crate::save_in_call`]).
 //!
 //! The socket's end of file means that the daemon has died. The task dies with it, all threads at
 //! once and without cleaning up: the machine may declare it dead and start what it did again
@@ -21,30 +21,27 @@
 //! process if that was the end. The handler may run at any instruction: it allocates nothing and
 //! locks nothing.
 //!
-//! The `unsafe` parts here are that handler, its installation, the descriptors that it knows by
-//! number, and those that a process is handed over.
+//! The `unsafe` parts here are that handler and its installation.
 
 use crate::{
-    callbacks,
-    checkpointer::checkpointer,
+    checkpointer::Checkpointer,
     daemon_lost::{end_process, end_process_in_handler},
     error::InitError,
     freeze,
-    image::{in_section, prepare},
-    portable,
+    image::{Image, in_section, prepare},
+    interrupt_socket::{self, borrowed, interrupt_socket, peek, receive},
+    orders::{are_called, is_portable, note_order, order_in, stop_in_calls},
+    portable_checkpointer::RUNNING,
 };
 use rustix::{
-    event::{PollFd, PollFlags, poll},
-    fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
-    io::{Errno, FdFlags},
-    net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg},
+    fd::{AsRawFd, BorrowedFd, OwnedFd},
+    io::Errno,
     thread::sched_yield,
 };
 use std::{
     ffi::c_int,
-    io::{self, IoSliceMut},
-    mem::{self, MaybeUninit},
-    sync::atomic::{AtomicBool, AtomicI32, Ordering::SeqCst},
+    io, mem,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
 };
 use vm_wire::interrupt::{ORDER_LEN, ORDER_MAX, Order};
 
@@ -55,39 +52,10 @@ const NUDGE: c_int = libc::SIGURG;
 /// `fcntl` command of Linux: which signal the socket raises. (Not in the libc crate.)
 const F_SETSIG: c_int = 10;
 
-/// The sockets of this process, for the handler.
-static SOCKET: AtomicI32 = AtomicI32::new(-1);
-static DATA: AtomicI32 = AtomicI32::new(-1);
 /// The nudge came while this process was within the library.
 static LATE: AtomicBool = AtomicBool::new(false);
 /// A thread carries out orders.
 static CARRIES_OUT: AtomicBool = AtomicBool::new(false);
-
-/// The number of the interrupt socket, or -1.
-pub(crate) fn interrupt_socket() -> RawFd {
-    SOCKET.load(SeqCst)
-}
-
-/// The number of the data socket, or -1.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn data_socket() -> RawFd {
-    DATA.load(SeqCst)
-}
-
-/// One of them.
-pub(crate) fn borrowed(socket: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: the task keeps both open until its process ends.
-    unsafe { BorrowedFd::borrow_raw(socket) }
-}
-
-/// What this process was handed under that number when it was started; taken once.
-pub(crate) fn handed_over(number: RawFd) -> Result<OwnedFd, Errno> {
-    // Not for programs that this one starts.
-    // SAFETY: it is borrowed for this call alone, which finds out whether it is open.
-    rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC)?;
-    // SAFETY: whoever started this process has put it there for `init`, and nobody else knows of it.
-    Ok(unsafe { OwnedFd::from_raw_fd(number) })
-}
 
 /// From now on the nudge makes this process heed orders. If it is not a child of its daemon, the
 /// socket itself raises it (`at_end`). The sockets are not closed before the process ends.
@@ -106,8 +74,7 @@ pub(crate) fn watch(
     prepare();
     // A process that was forked meanwhile, and enrols by itself, has no other thread.
     CARRIES_OUT.store(false, SeqCst);
-    DATA.store(data.as_raw_fd(), SeqCst);
-    SOCKET.store(socket.as_raw_fd(), SeqCst);
+    interrupt_socket::set(data, socket);
     // SAFETY: an all-zero sigset_t and sigaction are valid values, which the calls overwrite or
     // read; the handler only makes system calls that are allowed in one.
     unsafe {
@@ -169,7 +136,7 @@ pub(crate) fn heed(socket: BorrowedFd<'_>) {
     }
 }
 
-/// Carries out an order that was read ([`last_order`]) of a task that is in a call of the library.
+/// Carries out an order that was read ([`crate::interrupt_socket::last_order`]) of a task that is in a call of the library.
 pub(crate) fn carry_out(packet: &[u8], image: Option<OwnedFd>) {
     as_in_handler(|| freeze::heed(checkpointer(), packet, image));
 }
@@ -219,52 +186,14 @@ pub(crate) fn await_carried_out() {
     }
 }
 
-/// Looks at the next order, which stays there, without its folders. Its bytes; 0 if the daemon has died.
-fn peek(socket: BorrowedFd<'_>, packet: &mut [u8; ORDER_LEN]) -> Result<usize, Errno> {
-    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-    recv(socket, packet, flags).map(|(len, _)| len)
-}
-
 /// Notes that there are orders, for the next safe point or the next call; `false` if the daemon has died.
 fn note_orders(socket: BorrowedFd<'_>) -> bool {
     match peek(socket, &mut [0; ORDER_LEN]) {
         Ok(0) | Err(Errno::CONNRESET) => return false,
-        Ok(_) | Err(Errno::INTR) => portable::note_order(),
+        Ok(_) | Err(Errno::INTR) => note_order(),
         Err(_) => {}
     }
     true
-}
-
-/// The last order that came, of a task at a safe point or in a call: those before it were taken back. Does not
-/// return if the daemon has died.
-pub(crate) fn last_order(packet: &mut [u8; ORDER_MAX]) -> Option<(usize, Option<OwnedFd>)> {
-    let mut last = None;
-    let mut room = [0; ORDER_MAX];
-    loop {
-        match receive(borrowed(interrupt_socket()), &mut room) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => end_process(),
-            Ok((len, descriptor)) => {
-                *packet = room;
-                last = Some((len, descriptor));
-            }
-            Err(Errno::INTR) => {}
-            // Nothing there; another error is found by the next wait.
-            Err(_) => return last,
-        }
-    }
-}
-
-/// The order that follows, of a task that stands where it was told to. Does not return
-/// if the daemon has died.
-pub(crate) fn next_order(packet: &mut [u8; ORDER_MAX]) -> (usize, Option<OwnedFd>) {
-    loop {
-        if let Some(order) = last_order(packet) {
-            return order;
-        }
-        let socket = borrowed(interrupt_socket());
-        // An error is found by the next look.
-        let _ = poll(&mut [PollFd::new(&socket, PollFlags::IN)], None);
-    }
 }
 
 /// How far orders were read.
@@ -281,7 +210,7 @@ fn read_orders_alone(socket: BorrowedFd<'_>) -> Read {
     let mut packet = [0; ORDER_MAX];
     loop {
         if is_for_call(socket) {
-            portable::note_order();
+            note_order();
             return Read::Left;
         }
         match receive(socket, &mut packet) {
@@ -296,28 +225,21 @@ fn read_orders_alone(socket: BorrowedFd<'_>) -> Read {
 
 /// Whether the next order is one for which callbacks are called, or all are their caller's.
 fn is_for_call(socket: BorrowedFd<'_>) -> bool {
-    if callbacks::are_called() {
+    if are_called() {
         return true;
     }
     let mut packet = [0; ORDER_LEN];
-    callbacks::stop_in_calls()
+    stop_in_calls()
         && peek(socket, &mut packet).is_ok_and(|len| {
-            let order = portable::order_in(&packet[..len]);
+            let order = order_in(&packet[..len]);
             matches!(order, Some(Order::Hold | Order::Freeze { .. }))
         })
 }
 
-/// Receives a packet, and a descriptor that comes along.
-fn receive(socket: BorrowedFd<'_>, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let received = recvmsg(socket, &mut [IoSliceMut::new(packet)], &mut control, flags)?;
-    let mut descriptor = None;
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            descriptor = descriptors.last();
-        }
+/// The one that saves this task while it runs, between its safe points if it has such.
+fn checkpointer() -> &'static dyn Checkpointer {
+    match is_portable() {
+        true => &RUNNING,
+        false => &Image,
     }
-    Ok((received.bytes, descriptor))
 }

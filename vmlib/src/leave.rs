@@ -12,6 +12,7 @@ use crate::{
     clock::now,
     error::{ExitError, InitError, TaskError},
     freeze,
+    orders::leaves,
     primitive::{Attempt, Phase, Shared},
     request::read_answer,
 };
@@ -91,7 +92,7 @@ impl Shared {
                 Some(question) => question,
                 None => {
                     core.phase.running()?;
-                    freeze::leaves();
+                    leaves();
                     core.phase = Phase::Leaving;
                     core.requests.clear();
                     let (retained, last) = core.endpoint.leave();

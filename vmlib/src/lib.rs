@@ -1,6 +1,6 @@
 //! The task library of the virtual parallel machine.
 //!
-//! A program that calls [`init`] is a *task* of a machine that may have many hosts. It starts other
+//! A program that calls [`init()`] is a *task* of a machine that may have many hosts. It starts other
 //! tasks anywhere in it, sends them messages, joins groups with them, and is told when one ends.
 //! Messages from one task to another arrive exactly once and in order, over whatever breaks and is
 //! made again between the hosts.
@@ -36,7 +36,7 @@
 //!
 //! | to | call |
 //! |---|---|
-//! | begin, end | [`init`], [`Task::exit`], [`Task::clone_handle`] for another thread |
+//! | begin, end | [`init()`], [`Task::exit`], [`Task::clone_handle`] for another thread |
 //! | know who one is | [`Task::tid`], [`Task::parent`], [`Task::app`], [`Task::index`], [`Task::siblings`] |
 //! | know where one is | [`Task::host`], [`Task::hosts`], [`Task::machine`] |
 //! | start, end, signal tasks | [`Task::spawn`], [`Task::kill`], [`Task::signal`] |
@@ -219,6 +219,7 @@ mod group;
 mod moves;
 mod notify;
 mod portable;
+mod save_in_call;
 mod spawn;
 
 mod checkpointer;
@@ -232,9 +233,14 @@ mod image;
 #[path = "no_image.rs"]
 mod image;
 mod interrupt;
+mod interrupt_socket;
 mod link;
+mod orders;
+mod portable_checkpointer;
+mod portable_state;
 mod primitive;
 mod request;
+mod requests;
 mod two_phase;
 
 mod error;
@@ -248,12 +254,13 @@ pub use error::{
     SpawnError, TaskError, ValueError,
 };
 pub use group::{Group, Members};
+pub use init::init;
 pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
 pub use notify::Event;
 pub use portable::Begun;
 pub use recv::Incoming;
 pub use spawn::{Host, Spawn};
-pub use task::{Task, init};
+pub use task::Task;
 pub use vm_wire::{
     HostId, MachineId, Tid,
     agreed::{ExitStatus, HostFacts},

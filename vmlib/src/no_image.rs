@@ -3,9 +3,9 @@
 //! ([`crate::Task::portable`]), or not at all.
 
 use crate::{
-    callbacks,
     checkpointer::Checkpointer,
     freeze::{self, report},
+    orders::are_called,
 };
 use rustix::fd::OwnedFd;
 use std::{cell::Cell, marker::PhantomData};
@@ -24,7 +24,7 @@ impl Checkpointer for Image {
     }
 
     fn stop(&self) -> bool {
-        !callbacks::are_called()
+        !are_called()
     }
 
     fn save(&self, _: OwnedFd, _: bool, _: Freeze) {

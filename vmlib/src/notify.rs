@@ -8,8 +8,7 @@ use crate::{
     Task,
     clock::now,
     error::{RecvError, RequestError},
-    primitive::Attempt,
-    recv::none_or_wait,
+    primitive::{Attempt, none_or_wait},
 };
 use std::time::Duration;
 use vm_endpoint::Notice;

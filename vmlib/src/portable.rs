@@ -9,7 +9,7 @@
 //! ([`vm_wire::portable`]), through the same hands.
 //!
 //! The daemon starts a new process of the program, which finds the stream, and the sockets, under the
-//! numbers that its environment names. [`crate::init`] rebuilds the library's state and waits, as a
+//! numbers that its environment names. [`crate::init()`] rebuilds the library's state and waits, as a
 //! process that was made of an image does, for the daemon's word to go on; [`Task::portable`] then
 //! gives the program its value.
 //!
@@ -19,70 +19,40 @@
 //! No `unsafe` here.
 
 use crate::{
-    Callbacks, Checkpointed, Incoming, InitError, Message, RecvError, RequestError, Source, Tag,
-    Task, callbacks,
-    checkpointer::Checkpointer,
+    Checkpointed, Incoming, InitError, Message, RecvError, RequestError, Source, Tag, Task,
+    callbacks,
+    checkpointer::Checkpointer as _,
     clock::now,
     error::{PortableError, TaskError},
-    freeze::{self, report, report_saved},
-    image,
-    interrupt::{handed_over, last_order, next_order, watch},
+    freeze,
+    interrupt::watch,
+    interrupt_socket::{handed_over, interrupt_socket, last_order, next_order},
     link::Sockets,
     message::decode_value,
-    primitive::{Attempt, Core, Shared},
-    recv::{none_or_wait, user_filter},
+    orders::{declare_portable, forget_order, is_ordered, order_in},
+    portable_checkpointer::{Portable, RUNNING},
+    portable_state::LibraryState,
+    primitive::{Attempt, Core, Shared, none_or_wait},
+    recv::user_filter,
     request::read_answer,
 };
-use rustix::{
-    fd::{AsFd, OwnedFd, RawFd},
-    io::Errno,
-};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use rustix::fd::{AsFd, RawFd};
+use serde::{Serialize, de::DeserializeOwned};
 use std::{
     env,
     ffi::OsStr,
-    fmt,
     fs::File,
     io::Read,
     os::unix::ffi::{OsStrExt, OsStringExt},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
-use vm_endpoint::{EndpointState, ReceivedState};
 use vm_wire::{
     Body, Message as _,
-    interrupt::{Folders, Freeze, ORDER_MAX, Order, Report},
+    interrupt::{Folders, ORDER_MAX, Order, Report},
     portable::{ENV_NAMES, ENV_STATE, PortableState, ProcessState},
-    task::{SaveApp, Saved, Welcome},
+    task::{SaveApp, Saved},
 };
-
-/// The program has declared it.
-static DECLARED: AtomicBool = AtomicBool::new(false);
-/// There are orders in the interrupt socket, for a safe point or for a call of a task with callbacks.
-static ORDERED: AtomicBool = AtomicBool::new(false);
-
-/// Whether this task is portable.
-pub(crate) fn is_declared() -> bool {
-    DECLARED.load(SeqCst)
-}
-
-/// Whether orders wait for a safe point, or for a call of a task with callbacks.
-pub(crate) fn is_ordered() -> bool {
-    ORDERED.load(SeqCst)
-}
-
-/// Orders wait for that. May be called in a signal handler.
-pub(crate) fn note_order() {
-    ORDERED.store(true, SeqCst);
-}
-
-/// What waits is about to be read.
-pub(crate) fn forget_order() {
-    ORDERED.store(false, SeqCst);
-}
 
 /// With what a portable task begins; from [`Task::portable`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,38 +63,10 @@ pub struct Begun<S> {
     pub restored: bool,
 }
 
-/// What a portable task, or one with callbacks, has beside its core.
-#[derive(Default)]
-pub(crate) struct Own {
-    /// The value that this process goes on from, until the program has asked for it.
-    saved: Option<Vec<u8>>,
-    /// See [`Task::around_saves`].
-    pub(crate) callbacks: Vec<Box<dyn Callbacks>>,
-}
-
-impl fmt::Debug for Own {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let saved = self.saved.as_ref().map(Vec::len);
-        f.debug_struct("Own").field("saved", &saved).finish()
-    }
-}
-
-/// The library's part of a portable state.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct LibraryState {
-    pub(crate) welcome: Welcome,
-    pub(crate) endpoint: EndpointState,
-    /// Number of the last request.
-    #[serde(default)]
-    pub(crate) request: u64,
-    #[serde(default)]
-    pub(crate) strays: Vec<ReceivedState>,
-}
-
 impl Task {
     /// Makes this task portable: from now on it is saved by what its program gives at its safe points,
     /// and can go on in a new process of the program on any host that has it, of whatever
-    /// architecture. Called once, after [`crate::init`], before anything else.
+    /// architecture. Called once, after [`crate::init()`], before anything else.
     ///
     /// In a process that goes on from a saved state, that is returned; else what `fresh` makes. So a
     /// program begins with this call and need not know which of the two it is.
@@ -146,12 +88,12 @@ impl Task {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let Some(saved) = own.saved.take() else {
-            if DECLARED.swap(true, SeqCst) {
+            if declare_portable() {
                 return Err(PortableError::Twice);
             }
             let core = self.shared.lock();
             core.phase.running().map_err(PortableError::Task)?;
-            freeze::report_over(crate::interrupt::interrupt_socket(), 0, Report::Portable);
+            freeze::report_over(interrupt_socket(), 0, Report::Portable);
             drop(core);
             return Ok(Begun {
                 state: fresh(),
@@ -344,10 +286,6 @@ impl Shared {
     }
 }
 
-pub(crate) fn order_in(packet: &[u8]) -> Option<Order> {
-    Order::from_bytes(packet).and_then(|(_, order)| order)
-}
-
 /// How this process is to be started where the task goes on, with other folders there perhaps.
 fn process_state(folders: Option<(&[u8], &[u8])>) -> Result<ProcessState, String> {
     let there = |path: Vec<u8>| -> Body {
@@ -372,91 +310,6 @@ fn process_state(folders: Option<(&[u8], &[u8])>) -> Result<ProcessState, String
         env: set.collect(),
         dir: there(dir.into_os_string().into_vec()),
     })
-}
-
-/// The checkpointer of portable tasks.
-pub(crate) struct Portable {
-    /// At a safe point: the whole stream, or why there is none; and since when the task is at it.
-    given: Option<(Result<Vec<u8>, String>, Instant)>,
-    /// Where the stream is written to when the task goes on.
-    image: Mutex<Option<OwnedFd>>,
-}
-
-/// A portable task between its safe points.
-pub(crate) static RUNNING: Portable = Portable {
-    given: None,
-    image: Mutex::new(None),
-};
-
-impl Checkpointer for Portable {
-    /// There is nothing to be sent before a safe point.
-    fn prepare(&self, _: OwnedFd, _: bool) {
-        let (bytes, rounds) = (0, 0);
-        report(Report::Copied { bytes, rounds });
-    }
-
-    fn stop(&self) -> bool {
-        self.given.is_some()
-    }
-
-    /// A part of a checkpoint of which the task goes on is written then: so the others of its
-    /// application do not stand while it is.
-    fn save(&self, image: OwnedFd, _: bool, way: Freeze) {
-        if image::give_up_begun() {
-            return report(Report::Busy("it has just become portable; try again"));
-        }
-        let Some((given, began)) = &self.given else {
-            return report(Report::Busy("it is at no safe point; try again"));
-        };
-        let stream = match given {
-            Ok(stream) => stream,
-            Err(why) => return report(Report::Refused(why)),
-        };
-        let mut bytes = 0;
-        if way == Freeze::Copied {
-            *self.image.lock().unwrap_or_else(PoisonError::into_inner) = Some(image);
-        } else if let Err(error) = write_all(&image, stream) {
-            let text = format!("its state cannot be written: {error}");
-            return report(Report::Refused(&text));
-        } else {
-            bytes = stream.len() as u64;
-            drop(image);
-        }
-        let micros = u32::try_from(began.elapsed().as_micros()).unwrap_or(u32::MAX);
-        report_saved(bytes, micros);
-        freeze::stand(self);
-    }
-
-    fn go_on(&self) {
-        let image = self
-            .image
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        if let (Some(image), Some((Ok(stream), _))) = (image, &self.given) {
-            // If it is not wanted any more, nobody reads it.
-            let _ = write_all(&image, stream);
-        }
-    }
-
-    fn rebuild(&self) {
-        freeze::came_back(self);
-    }
-
-    /// The program goes on when `init` has returned.
-    fn resume(&self) {}
-}
-
-/// Writes all of it to a pipe, whose end may have been closed. (Rust programs ignore SIGPIPE.)
-fn write_all(pipe: impl AsFd, mut bytes: &[u8]) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        match rustix::io::write(&pipe, bytes) {
-            Ok(written) => bytes = &bytes[written..],
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// The number of the descriptor of the state from which this process is to go on, if it is.
@@ -491,7 +344,7 @@ pub(crate) fn go_on_from(number: RawFd) -> Result<Arc<Shared>, InitError> {
     drop(stream);
     let own = &shared.own;
     own.lock().unwrap_or_else(PoisonError::into_inner).saved = saved;
-    DECLARED.store(true, SeqCst);
+    declare_portable();
     RUNNING.rebuild();
     Ok(Arc::new(shared))
 }

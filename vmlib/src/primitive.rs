@@ -26,8 +26,9 @@ use crate::{
     image::Section,
     interrupt,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
-    portable::{self, LibraryState, Own},
-    request::Requests,
+    orders::{are_awaited, are_called, is_ordered, is_portable},
+    portable_state::{LibraryState, Own},
+    requests::Requests,
     two_phase::TwoPhase,
 };
 use rustix::fd::AsFd;
@@ -176,7 +177,7 @@ impl Shared {
     }
 
     /// Makes a call of the running task that orders for it do not leave waiting: its attempt looks for
-    /// them ([`portable::is_ordered`]).
+    /// them ([`is_ordered`]).
     pub(crate) fn run_to_order<T, E: From<TaskError>>(
         &self,
         mut attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
@@ -251,7 +252,7 @@ impl Shared {
                 None => core_result?,
             }
             core = self.wait(core, until, watches)?;
-            if callbacks::are_awaited() {
+            if are_awaited() {
                 drop(core);
                 self.save_in_call();
                 core = self.lock();
@@ -267,8 +268,8 @@ impl Shared {
         watches: bool,
     ) -> Result<Locked<'a>, TaskError> {
         // Known while the core is locked, so that whoever sees no order then is woken by one.
-        let heeds = !portable::is_declared() && !callbacks::are_called();
-        let watches = watches || heeds || !portable::is_ordered();
+        let heeds = !is_portable() && !are_called();
+        let watches = watches || heeds || !is_ordered();
         let read = !core.polled;
         let write = !core.outgoing.is_empty();
         if read && core.more {
@@ -531,5 +532,21 @@ impl Core {
             op => return Err(LinkError::Unexpected(op)),
         }
         Ok(())
+    }
+}
+
+/// After an attempt that found nothing: waits until the time is over. The socket is looked at once
+/// even if it is over from the start, else a program that only ever tries would never receive.
+pub(crate) fn none_or_wait<T>(
+    until: Option<Time>,
+    now: Time,
+    looked: &mut bool,
+) -> Attempt<Option<T>> {
+    match until {
+        Some(until) if now >= until && *looked => Attempt::Done(None),
+        _ => {
+            *looked = true;
+            Attempt::Wait(until)
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     error::RecvError,
     message::{Envelope, Message, Source, Tag},
     notify::Event,
-    primitive::{Attempt, Core, Shared},
+    primitive::{Attempt, Core, Shared, none_or_wait},
 };
 use std::time::Duration;
 use vm_endpoint::{EndpointError, Filter, Received, Time};
@@ -122,22 +122,6 @@ pub(crate) fn user_filter(from: impl Into<Source>, tag: impl Into<Tag>) -> Filte
         context: 0,
         from: from.into().0,
         tag: tag.into().0,
-    }
-}
-
-/// After an attempt that found nothing: waits until the time is over. The socket is looked at once
-/// even if it is over from the start, else a program that only ever tries would never receive.
-pub(crate) fn none_or_wait<T>(
-    until: Option<Time>,
-    now: Time,
-    looked: &mut bool,
-) -> Attempt<Option<T>> {
-    match until {
-        Some(until) if now >= until && *looked => Attempt::Done(None),
-        _ => {
-            *looked = true;
-            Attempt::Wait(until)
-        }
     }
 }
 

@@ -1,17 +1,10 @@
 //! The handle of this process in the machine.
 
-use crate::{
-    error::InitError,
-    init::{Environment, enrol},
-    interrupt::watch,
-    leave, portable,
-    primitive::Shared,
-};
-use rustix::fd::AsFd;
+use crate::primitive::Shared;
 use std::{cell::Cell, marker::PhantomData, sync::Arc};
 use vm_wire::{HostId, MachineId, Tid};
 
-/// This process as a task of the machine; from [`init`].
+/// This process as a task of the machine; from [`crate::init()`].
 ///
 /// A handle belongs to one thread. Other threads get their own by [`Task::clone_handle`]: they are
 /// the same task, and their calls take turns, except that one may wait while another sends or
@@ -24,30 +17,6 @@ pub struct Task {
     pub(crate) shared: Arc<Shared>,
     /// Not `Sync`.
     one_thread: PhantomData<Cell<()>>,
-}
-
-/// Makes this process a task of the machine, before anything else is done with it.
-///
-/// A process that was spawned is known to its daemon. A process started from a shell becomes the
-/// master of a new application, if a daemon runs on this host. A master forks, if it has no other
-/// threads yet, the process that coordinates its application; that is no child of it. A process that
-/// goes on from the saved state of a portable task waits here until all of its application may.
-///
-/// # Errors
-/// [`InitError`], see there. It may be called again after an error, but only once after success.
-pub fn init() -> Result<Task, InitError> {
-    leave::once(|| {
-        if let Some(state) = portable::handed_state()? {
-            return portable::go_on_from(state);
-        }
-        let environment = Environment::read()?;
-        let (welcome, sockets, coordinator) = enrol(&environment)?;
-        coordinator.into_iter().for_each(crate::coordinator::fork);
-        let at_end = environment.token.is_none();
-        watch(sockets.data.as_fd(), sockets.interrupt.as_fd(), at_end)?;
-        Ok(Arc::new(Shared::new(welcome, sockets)))
-    })
-    .map(Task::new)
 }
 
 impl Task {
