@@ -25,7 +25,7 @@ use vm_wire::{Frame, Header, HostId, Tid, frame::HOPS_MAX, limits};
 pub enum Route {
     /// On this host.
     Here {
-        /// Whether the task has a data socket, so that frames can be written to it.
+        /// Whether frames can be written to the task: it has a data socket and is not frozen.
         connected: bool,
     },
     /// On another host.
@@ -42,12 +42,14 @@ pub enum Route {
 pub enum Way {
     /// Write it to the data socket of the receiver.
     Task,
-    /// The receiver is on this host and has no data socket yet: drop the frame, and have it sent
-    /// again.
+    /// The receiver is on this host and takes nothing now, because it has not enrolled or is frozen:
+    /// the frame waits, as far as there is room.
     Absent,
     /// Send it on the link to that host.
     Peer(HostId),
-    /// There is no link to the host that it should go to: drop it, and make a link.
+    /// There is no link to that host: the daemon requests a link. A frame of a local task or
+    /// of this daemon waits for the link, as far as there is room; a frame from another link is
+    /// dropped.
     NoLink(HostId),
     /// The receiver is no living task by this daemon's log.
     Unknown,
@@ -94,7 +96,8 @@ impl Routes {
         self.tasks.remove(&tid);
     }
 
-    /// The data socket of a task of this host was made (`now`), or is gone.
+    /// Frames can be written to a task of this host from now on (`now`), or no longer: its data
+    /// socket is gone, or the task is frozen.
     pub fn set_connected(&mut self, tid: Tid, now: bool) {
         if let Some(Route::Here { connected }) = self.tasks.get_mut(&tid) {
             *connected = now;

@@ -1,4 +1,5 @@
-//! Every limit of the protocol and of the daemon's tables, in one place.
+//! The limits of the protocol, and of the daemon's tables and times. The store and the bucket have
+//! limits of their own in their crates; a constant that matters to one file only is in that file.
 //!
 //! Limits that a user may set are defaults here, named `*_DEFAULT`.
 
@@ -25,8 +26,8 @@ pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;
 pub const QUEUES_BYTES_ALL: usize = 512 * 1024 * 1024;
 /// Bytes of unacknowledged messages of ended tasks that one daemon keeps.
 pub const KEEPER_BYTES: u64 = 256 * 1024 * 1024;
-/// Bytes of frames that a daemon holds for all tasks without a connection yet and for all links that
-/// are being made.
+/// Bytes of frames that a daemon holds for all tasks that have not enrolled or are frozen, and for
+/// all links that are being made.
 pub const ABSENT_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of frames that a daemon holds until its log has caught up with their senders'.
 pub const HELD_BYTES: usize = 4 * 1024 * 1024;

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! requester          coordinator              its daemon               owners
-//! CheckpointAsk  ->  CutAsk               ->  Cut into the log
+//! CheckpointAsk  ->  CutAsk               ->  CutPrepare       ->  portable tasks freeze
+//!                                                              <-  CutPrepared, one of each host
+//!                                             Cut into the log
 //!                                         <-  CutMade      (applied)  each owner freezes its tasks
 //!                    <------------------------------------- PartStands, one for each task
 //!                    <------------------------------------- KeptSaved, one of each host

@@ -1,4 +1,4 @@
-//! Counters of a daemon, for `vm conf` and for tests.
+//! Counters of a daemon, for tests and the simulator.
 
 /// Counters of a daemon since its start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

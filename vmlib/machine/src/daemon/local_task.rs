@@ -41,7 +41,7 @@ pub(super) struct LocalTask {
     pub leaving: bool,
     /// Whether its `Exit` was applied.
     pub ended: bool,
-    /// Whether it is frozen for a move or a cut, or suspended.
+    /// Whether it is frozen, or about to freeze, for a move or a cut, or suspended.
     pub frozen: bool,
     /// The image in the store of a suspended task, which has no process.
     pub image: Option<Part>,

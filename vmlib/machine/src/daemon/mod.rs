@@ -43,9 +43,9 @@
 //!
 //! The daemon looks a data frame up once in [`Routes`](crate::route::Routes) and moves the frame
 //! into the outbox. No memory is allocated or copied, and the body is not read. The daemon holds a
-//! frame whose receiver has no socket yet, or whose link is being made, as far as there is room.
-//! The daemon drops every other frame that it cannot route. The sender retains a dropped frame, and
-//! is notified when the receiver is reachable again or has ended.
+//! frame whose receiver has no socket yet or is frozen, or whose link is being made, as far as there
+//! is room. The daemon drops every other frame that it cannot route. The sender retains a dropped
+//! frame, and is notified when the receiver is reachable again or has ended.
 
 mod absent;
 mod checkpoint;

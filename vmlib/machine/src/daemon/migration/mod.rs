@@ -29,8 +29,9 @@
 //!
 //! Until `MoveRelease` the source alone may abort the move: the task then resumes at the source.
 //! After `MoveRelease` the log decides, by the first of these: `Relocate`, which the target
-//! proposes; `Stay`, which the source proposes once it is in doubt; or the loss of the target. The
-//! task therefore runs exactly once.
+//! proposes; `Stay`, which the source proposes once it is in doubt, and which the target proposes
+//! if the restored process has ended; or the loss of either host. The task therefore runs exactly
+//! once.
 //!
 //! While a task is frozen, its daemon holds the frames for the task, and sends them to the target
 //! after the move. A sender whose frames found no room is asked to send them again. When the task

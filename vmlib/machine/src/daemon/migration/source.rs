@@ -155,8 +155,8 @@ impl Daemon {
         let (due, incarnation) = (self.cx.now + limits::SAFE_POINT, moving.incarnation);
         match self.stops(tid).at_once() {
             true => self.hold_back(tid),
-            // The task runs on until a safe point, or a call of the library. To get there, the task
-            // may need messages and replies.
+            // A portable task runs on to its safe point, and may need messages and replies for that.
+            // A task with callbacks around saves runs on to a call of the library.
             false => self.cx.set_timer(due, Timer::Move(tid, incarnation)),
         }
         self.cx.emit(Output::Freeze(tid, way));

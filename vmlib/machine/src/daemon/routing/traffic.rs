@@ -1,7 +1,7 @@
 //! Frames between tasks: the route of each frame, and the handling of frames that cannot be routed.
 //!
 //! [`Daemon::forward`] is the hot path. All other functions handle frames whose receiver has no
-//! data socket yet, has ended, is unknown, or is behind a link that is not up.
+//! data socket yet, is frozen, has ended, is unknown, or is behind a link that is not up.
 
 use crate::{
     Output,
@@ -69,7 +69,8 @@ impl Daemon {
         }
     }
 
-    /// Handles a frame for a local task without a data socket.
+    /// Handles a frame for a local task that takes nothing now: it has no data socket, or it is
+    /// frozen.
     fn await_socket(&mut self, frame: Frame, from_peer: bool) {
         let Some(task) = self.tasks.get_mut(&frame.header.to) else {
             if self.is_of_next_life(&frame.header) {
