@@ -1,9 +1,9 @@
 //! All channels of one task id, and its inbox: one end of exactly-once delivery.
 //!
-//! The library of each task has one endpoint. Each daemon has one for its orders to other daemons.
-//! The caller passes incoming frames to [`Endpoint::handle`] and sends the frames that each call
-//! leaves in `out`. Data and Ack frames may be lost, doubled and reordered between two endpoints;
-//! the endpoints make up for it (see [`crate::channel`]).
+//! The library of each task has one endpoint. Each daemon has an endpoint for its orders to other
+//! daemons. The caller passes incoming frames to [`Endpoint::handle`] and sends the frames that
+//! each call leaves in `out`. Data and Ack frames may be lost, doubled and reordered between two
+//! endpoints; the endpoints make up for it (see [`crate::channel`]).
 //!
 //! **Sending** is a state that is polled. A caller that waits for credit can interrupt the wait at
 //! any time, receive messages, and poll again.
@@ -185,8 +185,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends a message as soon as credit allows, after the messages queued before it. This is for
-    /// daemons, which never wait. Context and tag are 0.
+    /// Sends a message as soon as credit allows, after the messages queued before it. Daemons,
+    /// which never wait, use this call. Context and tag are 0.
     ///
     /// # Errors
     /// [`EndpointError::TooLong`], [`EndpointError::Backlog`].
@@ -498,7 +498,7 @@ impl Endpoint {
     }
 
     /// Returns all retained chunks, for the daemon to keep, and the number of the last chunk to
-    /// each peer. Called when the task leaves in order.
+    /// each peer. The caller is a task that leaves in order.
     pub fn leave(&mut self) -> (Vec<Frame>, Vec<(Tid, u64)>) {
         let stamp = self.stamp();
         let mut frames = Vec::new();
@@ -637,7 +637,8 @@ struct Due {
 impl Due {
     /// Updates the count and the timer of a changed pair. Afterwards the timer is not later than
     /// the time that is due. A timer that is too early stays: its tick finds nothing due and sets
-    /// the timer anew. That is cheaper than a change of the timer with every frame.
+    /// the timer anew. A timer that is too early is cheaper than a change of the timer with every
+    /// frame.
     fn note(&mut self, pair: &mut Pair) {
         let count = pair.sender.retained_count();
         self.unacknowledged =

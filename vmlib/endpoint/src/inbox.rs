@@ -144,7 +144,7 @@ struct Part {
 }
 
 impl Inbox {
-    /// An empty inbox. It is open below `limit_bytes` of unread messages.
+    /// An empty inbox. The inbox is open below `limit_bytes` of unread messages.
     pub fn new(limit_bytes: u64) -> Self {
         Inbox {
             limit_bytes,

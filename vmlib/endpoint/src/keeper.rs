@@ -2,13 +2,13 @@
 //! that each ended task sent to each peer.
 //!
 //! A task that leaves in order gives its retained chunks to its daemon, in frames with the flag
-//! [`Header::KEEP`]. The keeper does what the task would do: it sends the chunks again on new
-//! routes and after a long silence, until the receiver has acknowledged them or has ended. Daemons
-//! of watchers ask for the last numbers, because a notification waits for the last chunk.
+//! [`Header::KEEP`]. In place of the task the keeper sends the chunks again on new routes and after
+//! a long silence, until the receiver has acknowledged them or has ended. The daemons of watchers
+//! request the last numbers, because a notification waits for the last chunk.
 //!
 //! When the host leaves, the chunks for one receiver go to the daemon of the receiver's host, which
-//! becomes their keeper ([`Keeper::first`], [`Keeper::take_over`]). When the receiver moves, they
-//! move as well ([`Keeper::kept_for`], [`Keeper::forget`]).
+//! becomes their keeper ([`Keeper::first`], [`Keeper::take_over`]). When the receiver moves, its
+//! chunks move as well ([`Keeper::kept_for`], [`Keeper::forget`]).
 
 use crate::{
     channel::{Sender, is_left},

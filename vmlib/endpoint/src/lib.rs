@@ -2,16 +2,16 @@
 //!
 //! Messages between two endpoints are delivered exactly once and in order, although frames between
 //! them may be lost, doubled and reordered. Each task has an [`Endpoint`] in its library, and each
-//! daemon has one for its orders to other daemons. When a task has ended, the [`Keeper`] of its
-//! host's daemon delivers the messages that its receivers have not acknowledged.
+//! daemon has an endpoint for its orders to other daemons. When a task has ended, the [`Keeper`] of
+//! its host's daemon delivers the messages that its receivers have not acknowledged.
 //!
 //! Reading order: [`channel`] (one direction between two ends: numbers, acknowledgements, credit),
-//! `pair` (both directions), [`inbox`] (messages that were received and not read), [`endpoint`] (all
-//! pairs of one end), [`keeper`].
+//! `pair` (both directions), [`inbox`] (messages that were received and not read), [`endpoint`]
+//! (all pairs of one end), [`keeper`].
 //!
-//! Invariants: nothing here does I/O, reads a clock or draws a random number. The caller passes the
-//! [`Time`] of each step, and gets frames in an outbox. So the task library, the daemon and the
-//! simulator run the same code.
+//! Invariants: no code of this crate does I/O, reads a clock or draws a random number. The caller
+//! passes the [`Time`] of each step, and gets frames in an outbox. So the task library, the daemon
+//! and the simulator run the same code.
 
 pub mod channel;
 pub mod endpoint;

@@ -357,7 +357,8 @@ impl Scene {
         assert!(self.sendings.iter().all(Option::is_none));
     }
 
-    /// The others learn that a task has ended: they drop the messages retained for it.
+    /// Tells the other endpoints that a task has ended. They drop the messages retained for that
+    /// task.
     fn tell_end(&mut self, gone: usize) {
         self.located(&Located {
             peer: Some(tid(gone)),

@@ -7,9 +7,9 @@
 //!
 //! Three rules make it safe to propose a change without knowledge of other proposals:
 //!
-//! - A change carries its own conditions ("task t3.17 at host 3, incarnation 1"). It is *void* if
-//!   they do not hold when it is applied: it changes nothing, and every daemon sees that
-//!   ([`Applied::Void`]).
+//! - A change carries its own conditions ("task t3.17 at host 3, incarnation 1"). The change is
+//!   *void* if its conditions do not hold when it is applied: a void change has no effect, and
+//!   every daemon sees that ([`Applied::Void`]).
 //! - A daemon numbers its entries. An entry that was proposed twice is applied once.
 //! - The entries of a host that was declared dead are void as a whole.
 //!

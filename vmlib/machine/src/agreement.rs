@@ -1,8 +1,9 @@
 //! The agreement of the hosts: the log, the leases, the voters.
 //!
-//! Each host has one [`Agreement`]. It owns the [agreed state](crate::agreed) and applies the
-//! committed entries of one log to it. It also knows until when its host may act. Like everything
-//! in this crate it is a function of its inputs: frames of other hosts, the state of links, time.
+//! Each host has one [`Agreement`]. The agreement owns the [agreed state](crate::agreed) and
+//! applies the committed entries of one log to the state. The agreement also knows until when its
+//! host may act. Like every state machine of this crate it is a function of its inputs: frames of
+//! other hosts, the state of links, time.
 //!
 //! # Parts
 //!

@@ -14,12 +14,12 @@
 //! - A request for a vote is repeated, like everything that a broken link may lose. The first
 //!   request often goes to a host without a link. The crate waits for the next election, and a
 //!   lease has room for only two elections.
-//! - A candidate waits for less time than a follower before it calls the next election. It knows
-//!   that no host leads, so only one of the candidates that split the votes can win.
+//! - A candidate waits for less time than a follower before it calls the next election. A candidate
+//!   knows that no host leads, so only one of the candidates that split the votes can win.
 //! - A proposal of this code leaves a joint configuration. The automatic proposal of the crate can
 //!   get lost when the leader changes at the wrong moment.
-//! - A snapshot is reported as received as soon as it is sent. If it is lost, the next probe shows
-//!   that, and it is sent again.
+//! - A snapshot is reported as received as soon as it is sent. If the snapshot is lost, the next
+//!   probe shows the loss, and the leader sends the snapshot again.
 //! - Commits are not broadcast with each entry but once per turn, by a heartbeat.
 //! - The crate iterates its tables of hosts in an order that differs between runs. So the messages
 //!   of a turn are sorted by receiver, and the voters of a configuration by number.
@@ -86,7 +86,7 @@ impl Consensus {
     pub fn founded(state: Vec<u8>) -> Self {
         let founder = u64::from(HostId::FOUNDER.0);
         let mut consensus = Consensus::new(founder, Log::founded(founder, state), FOUNDING.0);
-        // This cannot fail: the only voter has a log and no entries to apply.
+        // The campaign cannot fail: the only voter has a log and no entries to apply.
         let _ = consensus.node.campaign();
         consensus
     }
@@ -176,8 +176,8 @@ impl Consensus {
         if !self.leads() && !self.excluded {
             self.excluded = true;
             // A host that has heard from a leader lately refuses to vote, and time does not pass
-            // here any more. With a known leader this host would refuse for ever. But it may become
-            // a voter again and be the last host to learn it.
+            // here any more. With a known leader this host would refuse for ever. But this host may
+            // become a voter again and be the last host to learn that.
             let term = self.term();
             self.node.raft.become_follower(term, raft::INVALID_ID);
         }

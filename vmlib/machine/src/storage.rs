@@ -7,8 +7,8 @@
 //! later than the first kept entry. So a host that is a little behind still gets entries, and a
 //! host that is far behind gets the snapshot and then entries.
 //!
-//! The log is never written to disk. That is safe because a host number is never used again: a
-//! restarted daemon joins as a new host, so no host forgets a vote.
+//! The log is never written to disk. The lack of a file is safe, because a host number is never
+//! used again: a restarted daemon joins as a new host, so no host forgets a vote.
 
 use bytes::Bytes;
 use raft::{
@@ -18,7 +18,7 @@ use raft::{
 };
 use std::collections::VecDeque;
 
-/// Index and term of the founding snapshot. They are not 0, because raft takes 0 for "no log".
+/// Index and term of the founding snapshot. Both are not 0, because raft takes 0 for "no log".
 pub const FOUNDING: (u64, u64) = (1, 1);
 
 /// The log of one host that is or was a voter.
@@ -77,7 +77,7 @@ impl Log {
         self.configuration = configuration;
     }
 
-    /// Appends entries. They replace entries at the same and later indices.
+    /// Appends entries. The new entries replace entries at the same and later indices.
     pub fn append(&mut self, entries: Vec<Entry>) {
         let Some(first) = entries.first() else {
             return;
@@ -140,9 +140,9 @@ impl Log {
         }
     }
 
-    /// The data of the entries after `after` up to `last`: at least one entry, and more entries up to
-    /// `bytes_max` bytes in total. The data of raft's own entries is empty. `None` if the entries
-    /// are not kept.
+    /// The data of the entries after `after` up to `last`: at least one entry, and more entries up
+    /// to `bytes_max` bytes in total. The data of raft's own entries is empty. `None` if the
+    /// entries are not kept.
     pub fn data(&self, after: u64, last: u64, bytes_max: usize) -> Option<Vec<Bytes>> {
         let skip = after.checked_sub(self.before.0)? as usize;
         let mut bytes = 0;

@@ -25,16 +25,16 @@ use std::{
 };
 use vm_wire::{CheckpointId, Tid};
 
-/// What one store has of a checkpoint: an entry of the store inventory.
+/// The files of one checkpoint in one store: an entry of the store inventory.
 #[derive(Debug)]
 pub struct Stocked {
     /// Generation and epoch of the checkpoint.
     pub id: CheckpointId,
-    /// The manifest, or the reason why the manifest cannot be used here.
+    /// The manifest, or the reason why this host cannot use the manifest.
     pub manifest: Result<Manifest, StoreError>,
-    /// The tasks whose parts are here and whole, as far as a check of the given depth shows.
+    /// The tasks whose parts are whole in this store, as far as a check of the given depth shows.
     pub here: Vec<Tid>,
-    /// The flaws of the other parts that are here.
+    /// The flaws of the other parts in this store.
     pub flaws: Vec<StoreError>,
 }
 
@@ -66,7 +66,7 @@ impl<D: Disk> Store<D> {
         self
     }
 
-    /// Whether an increment of `base` can be written here: the base is in this store, and has its
+    /// Whether this store can have an increment of `base`: the base is in this store, and has its
     /// copy on the host that gets the copy of the increment.
     pub(crate) fn can_base(&self, base: &Part) -> bool {
         let here = |host: &String| base.place == *host && base.copy == self.copy;
@@ -138,9 +138,9 @@ impl<D: Disk> Store<D> {
         take(writer, part, from)
     }
 
-    /// The store inventory of an application: what is here of its newest checkpoints, at most
-    /// `max`, newest first; or of checkpoint `only`. Parts count whichever host wrote them, because
-    /// parts of other hosts may have been copied here. A checkpoint without a manifest is left out.
+    /// The store inventory of an application: an entry for each of its newest checkpoints, at most
+    /// `max`, newest first; or of checkpoint `only`. Parts of all hosts count, because parts of
+    /// other hosts may have been copied to this store. Checkpoints without a manifest are left out.
     ///
     /// # Errors
     /// [`StoreError::System`] when the folder of the application cannot be read.
@@ -188,8 +188,8 @@ impl<D: Disk> Store<D> {
         Some(stocked)
     }
 
-    /// Removes what is here of an aborted checkpoint, unless the checkpoint is committed here. An
-    /// absent checkpoint is no error.
+    /// Removes the files of an aborted checkpoint, unless the checkpoint is committed in this
+    /// store. An absent checkpoint is no error.
     ///
     /// # Errors
     /// [`StoreError::Committed`], [`StoreError::System`].
@@ -207,9 +207,9 @@ impl<D: Disk> CheckpointWriter<D> {
     /// copy. Bytes.
     ///
     /// # Errors
-    /// [`StoreError::Base`] when the base of an increment is not here, [`StoreError::Part`] when
-    /// the bytes are not that part, or like [`CheckpointWriter::part`]. The copy does not exist
-    /// then.
+    /// [`StoreError::Base`] when the base of an increment is not in this store,
+    /// [`StoreError::Part`] when the bytes are not that part, or like [`CheckpointWriter::part`].
+    /// The copy does not exist then.
     pub fn take_copy(
         &self,
         part: &Part,

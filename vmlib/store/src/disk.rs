@@ -1,6 +1,7 @@
 //! The operations of a file system that a store uses.
 //!
-//! They are a trait so that a test can use a disk whose power it cuts. A store assumes of a disk:
+//! A trait names the operations, so that a test can use a disk whose power the test cuts. A store
+//! assumes of a disk:
 //!
 //! - Synced bytes and names survive a power cut.
 //! - Bytes that were not synced may be there completely, in part, or not at all.
@@ -137,7 +138,7 @@ impl Disk for System {
     }
 
     fn leave_cache(&self, file: &mut SystemFile) {
-        // These pages would displace pages of other processes.
+        // Pages of a finished file would displace pages of other processes.
         let _ = fadvise(&file.file, 0, None, Advice::DontNeed);
     }
 

@@ -109,11 +109,11 @@ pub enum StoreError {
     Manifest {
         /// Path of the manifest.
         path: PathBuf,
-        /// The reason.
+        /// The reason why the manifest cannot be used.
         #[source]
         cause: ManifestError,
     },
-    /// The file of a part is not what the manifest records.
+    /// The file of a part differs from its record in the manifest.
     #[error("{path}: {flaw}; use another checkpoint, or copy this part again", path = path.display())]
     Part {
         /// Path of the part.
@@ -121,7 +121,7 @@ pub enum StoreError {
         /// The difference from the manifest.
         flaw: Flaw,
     },
-    /// The base of an increment is not what it was when the increment was written.
+    /// The base of an increment has changed since the increment was written.
     #[error(
         "{base}: {flaw}; {path} holds only what differs from it: use a checkpoint with another \
          base (vm checkpoints), or copy this base again",
@@ -180,12 +180,12 @@ pub enum Flaw {
         /// The contradiction, as text for users.
         what: &'static str,
     },
-    /// The file is no compressed file, or its content is not what was compressed.
+    /// The file is no compressed file, or its content differs from the content that was compressed.
     Compressed {
         /// The contradiction, as text for users.
         what: &'static str,
     },
-    /// The part is not what it was when an increment of it was written.
+    /// The part has changed since an increment of it was written.
     Changed,
 }
 

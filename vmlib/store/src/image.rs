@@ -53,8 +53,8 @@ impl<D: Disk> ImageWriter<D> {
         }
         let before = self.at;
         let mut room = Room::in_large_page();
-        // Number of bytes at the end of the previous buffer that make no piece yet. They are copied
-        // to the place right before the next buffer.
+        // Number of bytes at the end of the previous buffer that make no piece yet. These bytes are
+        // copied to the place right before the next buffer.
         let mut left = 0;
         loop {
             let came = room.fill(from).step("read what goes into", &self.path)?;

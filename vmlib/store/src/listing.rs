@@ -17,7 +17,7 @@ use vm_wire::{CheckpointId, Tid};
 /// How thoroughly parts are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// The files exist and have their lengths. This finds the damage that a power cut can do.
+    /// The files exist and have their lengths. This check finds the damage that a power cut can do.
     Lengths,
     /// The files also have their hashes. Each file is read completely, at a few GB/s at best.
     Hashes,
@@ -116,14 +116,14 @@ impl<D: Disk> Store<D> {
     /// returns.
     ///
     /// # Errors
-    /// [`StoreError::Part`] names the first part with a flaw, [`StoreError::Base`] a missing or damaged
-    /// part of an earlier checkpoint; or like [`Store::read`].
+    /// [`StoreError::Part`] names the first part with a flaw, [`StoreError::Base`] a missing or
+    /// damaged part of an earlier checkpoint; or like [`Store::read`].
     pub fn verify(&self, app: Tid, id: CheckpointId) -> Result<Manifest, StoreError> {
         self.look(app, id, Depth::Hashes)
     }
 
-    /// The newest checkpoint of an application that is whole, as far as a check of this depth shows, and
-    /// the flaws of newer ones.
+    /// The newest checkpoint of an application that is whole, as far as a check of this depth
+    /// shows, and the flaws of newer ones.
     ///
     /// # Errors
     /// [`StoreError::System`] when the folder of the application cannot be read.
@@ -165,8 +165,8 @@ impl<D: Disk> Store<D> {
         left.ok_or(StoreError::Full { root, used, quota })
     }
 
-    /// Opens a part for reading, if its files have the lengths in the manifest. The part is verified
-    /// while it is read.
+    /// Opens a part for reading, if its files have the lengths in the manifest. The part is
+    /// verified while it is read.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::Name`], [`StoreError::System`].

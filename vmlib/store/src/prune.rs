@@ -19,8 +19,8 @@ use vm_wire::{CheckpointId, Tid};
 pub struct Pruned {
     /// Removed checkpoints, newest first.
     pub removed: Vec<CheckpointId>,
-    /// Checkpoints that could not be removed completely, each with the reason. They count as
-    /// unfinished, and the next call tries again.
+    /// Checkpoints that could not be removed completely, each with the reason. These checkpoints
+    /// count as unfinished, and the next call tries again.
     pub failed: Vec<(CheckpointId, StoreError)>,
 }
 
@@ -87,12 +87,13 @@ impl<D: Disk> Store<D> {
         Ok(pruned)
     }
 
-    /// Removes a checkpoint that can only be needed as a base. Returns whether all of it was
-    /// removed.
+    /// Removes a checkpoint that can only be needed as a base. Returns whether the whole checkpoint
+    /// was removed.
     fn retire(&self, app: Tid, id: CheckpointId) -> Result<bool, StoreError> {
         unmake(self, app, id)?;
-        // Another process may have committed an increment of it meanwhile. From here on no process
-        // commits an increment of it, because the commit looks for the manifest of the base.
+        // Another process may have committed an increment of this checkpoint meanwhile. From here
+        // on no process commits such an increment, because the commit looks for the manifest of the
+        // base.
         match self.needed(app)?.contains(&id) {
             true => Ok(false),
             false => clear(self, app, id).map(|()| true),
@@ -132,7 +133,7 @@ impl<D: Disk> Store<D> {
             let (_, app, id) = old[at];
             if !self.needed(app)?.contains(&id) {
                 old.remove(at);
-                // If it cannot be removed, the next one is tried.
+                // If the checkpoint cannot be removed, the next checkpoint is tried.
                 return match self.retire(app, id) {
                     Ok(_) => Ok(true),
                     Err(_) => self.drop_oldest(old),

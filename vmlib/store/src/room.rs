@@ -10,8 +10,8 @@ use std::{
 /// The size of a large page of x86-64, and of aarch64 with pages of 4 KiB. Bytes.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// A buffer of [`BUFFER`] bytes for a part. It begins at the beginning of a page, because a file that
-/// bypasses the page cache needs that
+/// A buffer of [`BUFFER`] bytes for a part. The buffer begins at the beginning of a page, because a
+/// file that bypasses the page cache needs that
 /// ([`Disk::bypass_cache`](crate::disk::Disk::bypass_cache)).
 pub(crate) struct Room {
     memory: Memory,
@@ -38,8 +38,8 @@ impl Room {
         Room { memory, start }
     }
 
-    /// A buffer for many bytes: in one large page, where the system has large pages. The disk gets one
-    /// piece of memory, in place of a list of hundreds of pages.
+    /// A buffer for many bytes: in one large page, where the system has large pages. The disk gets
+    /// one piece of memory, in place of a list of hundreds of pages.
     pub fn in_large_page() -> Self {
         let Ok(map) = MmapMut::map_anon(2 * LARGE_PAGE) else {
             return Room::new();

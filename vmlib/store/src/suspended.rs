@@ -56,8 +56,8 @@ impl<D: Disk> Store<D> {
         part_reader::open_full(self.disk(), &self.suspended_folder(app), image)
     }
 
-    /// Removes images of suspended tasks, finished or not: those for which `goes` returns true, by
-    /// name and generation of the application. An absent folder is no error.
+    /// Removes the images of suspended tasks, finished or not, for which `goes` returns true.
+    /// `goes` gets the name and the generation of the application. An absent folder is no error.
     ///
     /// # Errors
     /// [`StoreError::System`] at the first file that cannot be removed.

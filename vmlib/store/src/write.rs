@@ -120,7 +120,7 @@ impl<D: Disk> CheckpointWriter<D> {
     /// [`StoreError::Part`], [`StoreError::Manifest`], [`StoreError::Committed`],
     /// [`StoreError::Exists`] if another process commits the checkpoint. After
     /// [`StoreError::System`] at syncing a folder the checkpoint may be committed or not.
-    /// [`Store::read`] tells; a power cut may undo the commit.
+    /// [`Store::read`] shows which; a power cut may undo the commit.
     pub fn commit(&self, manifest: &Manifest) -> Result<(), StoreError> {
         let (store, disk) = (&self.store, self.store.disk());
         let folder = store.folder(self.app, self.id);
@@ -152,8 +152,8 @@ impl<D: Disk> CheckpointWriter<D> {
         let Some(base) = manifest.base() else {
             return Ok(());
         };
-        // A host without an increment of its own needs no base: it may have joined after the base
-        // was written.
+        // A host without an increment of its own needs no base: the host may have joined after the
+        // base was written.
         let mut own = manifest.parts().filter(|part| self.store.holds(part));
         if own.all(|part| part.base.is_none()) {
             return Ok(());

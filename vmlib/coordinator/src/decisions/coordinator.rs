@@ -19,11 +19,12 @@
 //! # Decisions
 //!
 //! The coordinator decides which moves run, how long each phase may take, and when a move is
-//! cancelled. It never decides alone about a task: the owner has longer time limits of its own, and
-//! the log decides where the task resumes. So a coordinator that dies or hangs in any phase loses
-//! only its orders. Its successor, under the next *term*, begins without any state: each requester
-//! repeats its request, the coordinator repeats the order, and the owner replies with the phase or
-//! the end of the move. Orders of another term than the agreed term have no effect.
+//! cancelled. The coordinator never decides alone about a task: the owner has longer time limits of
+//! its own, and the log decides where the task resumes. So a coordinator that dies or hangs in any
+//! phase loses only its orders. The successor of a coordinator, under the next *term*, begins
+//! without any state: each requester repeats its request, the coordinator repeats the order, and
+//! the owner replies with the phase or the end of the move. Orders of another term than the agreed
+//! term have no effect.
 //!
 //! # Invariants
 //!

@@ -109,7 +109,7 @@ pub enum Applied {
     },
     /// The application has another checkpoint policy.
     Policy(Tid),
-    /// A restart of the application began: its tasks are to be restored where the state says.
+    /// A restart of the application began: its tasks are to be restored on their owners.
     Revived {
         /// Task id of the application's master.
         app: Tid,

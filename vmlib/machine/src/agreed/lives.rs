@@ -20,7 +20,7 @@ pub enum Lost {
 /// The kind of failure of a restart that belongs to a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// Another host was lost. This failure is not counted.
+    /// Another host was lost; such a failure is not counted.
     HostLost,
     /// Any other failure. The restart is tried again, [`vm_wire::limits::RECOVERIES_MAX`] times.
     Failed,

@@ -67,8 +67,8 @@ pub struct Task {
     pub program: Arc<str>,
     /// Whether the process existed before it became a task.
     pub enrolled: bool,
-    /// Whether the task is suspended alone: it has no process, and its owner knows its image in the
-    /// store. For an ended task: whether it was suspended.
+    /// Whether the task is suspended alone: the task has no process, and its owner knows its image
+    /// in the store. For an ended task: whether it was suspended.
     pub suspended: bool,
     /// Exit status; `None` while the task lives.
     pub status: Option<ExitStatus>,

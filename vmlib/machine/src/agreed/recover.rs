@@ -1,13 +1,14 @@
-//! Recovery: applications restart from their last checkpoint by themselves (`docs/failure-model.md`).
+//! Recovery: applications restart from their last checkpoint by themselves
+//! (`docs/failure-model.md`).
 //!
-//! When a host is lost or leaves, each application that had tasks there and has a checkpoint recovers,
-//! unless its policy says otherwise. In the same entry all tasks of the application end
-//! ([`ExitStatus::RolledBack`]), and the application gets the next generation: requests, messages and
-//! proposals of the previous generation are void. The application's epochs, policy, console and
+//! When a host is lost or leaves, each application that had tasks there and has a checkpoint
+//! recovers, unless its policy forbids recovery. In the same entry all tasks of the application end
+//! ([`ExitStatus::RolledBack`]), and the application gets the next generation: requests, messages
+//! and proposals of the previous generation are void. The application's epochs, policy, console and
 //! coordinator term stay. A daemon then restarts the application
-//! ([`Change::Revive`](vm_wire::agreed::Change)), as for a user's request. A failed restart is tried
-//! again, [`limits::RECOVERIES_MAX`] times. The death of a task by a signal from outside has the same
-//! effect, if the policy says so.
+//! ([`Change::Revive`](vm_wire::agreed::Change)), as for a user's request. A failed restart is
+//! tried again, [`limits::RECOVERIES_MAX`] times. The death of a task by a signal from outside has
+//! the same effect, if the policy demands it.
 
 use super::{Agreed, Applied, Lost, Recovering, lives::Failure};
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! The agreed state as bytes, and the changes between two states when entries are missing.
 //!
-//! The encoded types ([`AgreedState`] and others) are separate from the live types. They leave out
-//! the lookup tables, which are built anew, and hold each program name once.
+//! The encoded types ([`AgreedState`] and others) are separate from the live types. The encoded
+//! types leave out the lookup tables, which are built anew, and hold each program name once.
 
 use super::{
     Agreed, Applied, Coordinated, Epochs, Host, HostPhase, Lost, Recovering, Reviving, Suspension,

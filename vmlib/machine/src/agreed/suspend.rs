@@ -5,7 +5,7 @@
 //! or has ended, is marked, and has its checkpoint in the store. The last
 //! [`Standing`](vm_wire::agreed::Change::Standing) of a restart removes the mark, for whatever
 //! reason the application was restarted. A user, or the end of the suspension's time, also removes
-//! it ([`Change::Unsuspend`](vm_wire::agreed::Change)). A failed resumption leaves the mark.
+//! the mark ([`Change::Unsuspend`](vm_wire::agreed::Change)). A failed resumption leaves the mark.
 //!
 //! An application that was suspended because its host was drained is resumed automatically once
 //! there is room for all its tasks. The daemon of one host resumes it; each failure selects another

@@ -72,7 +72,7 @@ impl Agreement {
         }
     }
 
-    /// Begins a round that asks the voters to confirm the leader, if lease requests wait.
+    /// Begins a round that requests the voters to confirm the leader, if lease requests wait.
     pub(super) fn begin_round(&mut self, now: Time) {
         let (Some(consensus), Some(leading)) = (&mut self.consensus, &mut self.leading) else {
             return;

@@ -46,7 +46,7 @@ fn said(error: io::Error) -> &'static str {
     }
 }
 
-/// Bytes of which some can be compressed, and others cannot.
+/// Bytes of which some parts can be compressed, and other parts cannot.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     let run = prop_oneof![
         (any::<u8>(), 0..3 * FRAME).prop_map(|(byte, len)| vec![byte; len]),

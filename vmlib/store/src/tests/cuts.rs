@@ -1,4 +1,4 @@
-//! The power is cut at every operation. What was not synced survives in many different ways.
+//! The power is cut at every operation. Data that was not synced survives in part.
 
 use super::{
     APP, TASKS,

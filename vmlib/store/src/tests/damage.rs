@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A store with checkpoints 1 and 2, and the folder of the second one.
+/// A store with checkpoints 1 and 2, and the folder of checkpoint 2.
 fn two() -> (tempfile::TempDir, Store, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Store::open(folder.path().join("store")).expect("a store");

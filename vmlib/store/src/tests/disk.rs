@@ -1,4 +1,4 @@
-//! A disk in memory whose power can be cut. Only what was synced surely survives.
+//! A disk in memory whose power can be cut. Only synced data survives for certain.
 
 use crate::Disk;
 use std::{

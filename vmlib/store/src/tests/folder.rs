@@ -1,4 +1,4 @@
-//! Folders and files on the disk of this host: their owners, their modes, and what is refused.
+//! Folders and files on the disk of this host: their owners, their modes, and refusals.
 
 use super::{APP, TASKS, THIRD, content, id, parts, save, write};
 use crate::{Disk, State, Store, StoreError, System, name};
