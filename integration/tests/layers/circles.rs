@@ -103,24 +103,6 @@ fn message(members: &BTreeSet<&str>, imports: &[Import]) -> String {
     text
 }
 
-/// The differences between `found` and `allowed`: circles that are not within one folder of
-/// `allowed`, and folders of `allowed` without a circle.
-pub fn compare(found: &BTreeSet<Circle>, allowed: &[&str]) -> Vec<String> {
-    let is_below = |circle: &Circle, folder: &str| {
-        let mut files = circle.files.iter();
-        files.all(|file| file.starts_with(folder))
-    };
-    let outside = found
-        .iter()
-        .filter(|circle| !allowed.iter().any(|folder| is_below(circle, folder)))
-        .map(|circle| circle.message.clone());
-    let empty = allowed
-        .iter()
-        .filter(|folder| !found.iter().any(|circle| is_below(circle, folder)))
-        .map(|folder| format!("{folder} has no circle: remove it from CIRCLES_LEFT"));
-    outside.chain(empty).collect()
-}
-
 /// The imports of one subsystem from another: each folder directly below `home` is a subsystem.
 pub fn between_siblings(tree: &Tree, home: &str) -> Vec<String> {
     let subsystem = |file: &str| {

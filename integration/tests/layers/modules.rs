@@ -77,11 +77,6 @@ impl Tree {
         tree
     }
 
-    /// The files of the tree, without those of tests only.
-    pub fn files(&self) -> &BTreeSet<String> {
-        &self.files
-    }
-
     /// Every import of one file of the tree from another. A module that a `use` brings in counts
     /// once, not each time that the code names it.
     pub fn imports(&self) -> Vec<Import> {
