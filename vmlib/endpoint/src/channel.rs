@@ -23,9 +23,9 @@ use vm_wire::{
     limits::{ACK_IDLE, CHUNK_OVERHEAD, REQUEST_RETRY, WINDOW_CHUNKS},
 };
 
-/// Each repetition without an acknowledgement doubles the pause before the next repetition. This is
-/// the bound on the doublings. A receiver that computes for an hour does not get the same chunk
-/// every second.
+/// Bound on the doublings of the pause between repetitions. Each repetition without an
+/// acknowledgement doubles the pause, so that a receiver that computes for an hour does not get the
+/// same chunk every second.
 const REPEAT_DOUBLINGS_MAX: u32 = 3;
 
 /// Cost of a frame in a window: body and overhead. Bytes.

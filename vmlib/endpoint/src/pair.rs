@@ -1,5 +1,5 @@
-//! Both channels between a task and one peer. Each frame in one direction acknowledges the other
-//! direction.
+//! Both channels between a task and one peer, with the queue of a daemon's messages in front of
+//! them. Each frame in one direction carries acknowledgement and credit for the other direction.
 
 use crate::{
     channel::{Receiver, ReceiverState, Sender, SenderState},

@@ -1,4 +1,5 @@
-//! One message that is being sent, its progress and its errors.
+//! One message that is being sent: the receiver, the bytes and how many of them the channel has;
+//! the progress of a poll; the reasons why a poll fails.
 
 use bytes::Bytes;
 use vm_wire::{

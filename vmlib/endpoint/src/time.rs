@@ -1,4 +1,5 @@
-//! Time in the state machines. The shell passes the time to each call.
+//! Time in the state machines. The state machines read no clock: the shell passes the time to each
+//! call, so that a simulator can pass any time.
 
 use std::{fmt, ops, time::Duration};
 

@@ -1,5 +1,6 @@
-//! Decides which checkpoint the images of the next checkpoint are increments of, when images are
-//! stored in full, and whether a full image has an index.
+//! Decides how the next image is stored: as an increment of the image in an earlier checkpoint, in
+//! full with an index, or in full without an index. The decision depends on the last checkpoints
+//! and on the bytes that their increments saved.
 
 use crate::{
     disk::Disk,

@@ -1,5 +1,6 @@
-//! Checks whether a manifest can be true: the names that it may hold, and the records that it may
-//! hold once.
+//! Checks whether a manifest can be true: machine and application, then tasks, groups, kept
+//! messages and parts. A manifest is checked before it is written and after it is read, because its
+//! names become file names.
 
 use crate::{
     error::ManifestError,

@@ -1,5 +1,7 @@
 //! The image of a task on its way into the store. The image is stored in full, with or without an
-//! index beside it, or as an increment of the image of the same task in an earlier checkpoint.
+//! index beside it, or as an increment of the image of the same task in an earlier checkpoint. The
+//! bytes are cut into pieces (`crate::blocks`), and the writer of an index or an increment looks at
+//! each piece.
 
 use crate::{
     blocks::Blocks,

@@ -19,8 +19,8 @@
 //! whole image in each case.
 //!
 //! Reading order: [`name`], [`manifest`], [`store`], [`part`], [`part_reader`], [`listing`],
-//! [`mod@write`], [`image`], [`increment`], [`copies`], [`prune`], [`disk`], [`limits`]. The layout of
-//! the files, and the failures that they survive, are in `docs/store.md`.
+//! [`mod@write`], [`image`], [`increment`], [`copies`], [`prune`], [`disk`], [`limits`]. The layout
+//! of the files, and the failures that they survive, are in `docs/store.md`.
 //!
 //! Invariants:
 //!

@@ -1,5 +1,6 @@
 //! The checkpoints of a store: lists them, reads and verifies them, and finds the last good
-//! checkpoint.
+//! checkpoint. Every check begins with the manifest, and then visits the parts that belong in this
+//! folder, to the requested [`Depth`].
 
 use crate::{
     disk::Disk,

@@ -22,7 +22,7 @@ pub struct Manifest {
     pub machine: MachineId,
     /// The application: the task id of its master, which may be of an earlier machine.
     pub app: Tid,
-    /// Last part of the path of the master's program, for people.
+    /// Last component of the path of the master's program, as text for users.
     pub program: String,
     /// Number of restarts of the application before this checkpoint.
     pub generation: u32,
@@ -63,7 +63,7 @@ pub struct SavedTask {
     pub request: u64,
     /// Index of the task among all tasks of the spawn request.
     pub index: u32,
-    /// Last part of its program's path, for people.
+    /// Last component of the program's path, as text for users.
     pub program: String,
     /// Part with the image of the process.
     pub image: Part,

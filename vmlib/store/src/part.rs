@@ -1,4 +1,6 @@
-//! Writes parts: each once, in one pass, hashed on the way.
+//! Writes parts, each once and in one pass. A writer creates a file under a temporary name, writes
+//! and hashes the bytes on the way (compressed or not), syncs the file, and gives it its name.
+//! Bytes of large pieces go to the disk from the caller's memory; small pieces go through a buffer.
 
 use crate::{
     compressed::Compressor,

@@ -1,4 +1,7 @@
-//! Parts that are read and verified in one pass.
+//! Reads parts and verifies them in the same pass: `open` checks the files and their lengths,
+//! [`PartReader::fill`] gives out the bytes and hashes them, and the end of the part is given out
+//! only if the hash is right. A part is stored in full or as an increment; both kinds are read
+//! alike.
 
 use crate::{
     compressed::Content,
@@ -17,8 +20,8 @@ use std::{
 };
 use vm_wire::CheckpointId;
 
-/// A part that is being read. The reader gets the last bytes only when the whole part has the hash in
-/// the manifest, so a part that was read to its end is whole.
+/// A part that is being read. The reader gets the last bytes only when the whole part has the hash
+/// in the manifest, so a part that was read to its end is whole.
 #[derive(Debug)]
 pub struct PartReader<D: Disk = System> {
     source: Source<D>,
@@ -45,8 +48,8 @@ impl<D: Disk> PartReader<D> {
     }
 
     /// Fills the buffer with the next bytes of the part, and returns their number: less than the
-    /// buffer's length at the end, 0 behind it. The last bytes of a damaged part are replaced by the
-    /// error.
+    /// buffer's length at the end, 0 behind it. The last bytes of a damaged part are replaced by
+    /// the error.
     ///
     /// # Errors
     /// [`StoreError::Part`], [`StoreError::Base`], [`StoreError::System`].
@@ -68,7 +71,7 @@ impl<D: Disk> PartReader<D> {
 
     /// Compares the part, which was read to its end, with the manifest.
     fn verify(&mut self) -> Result<(), StoreError> {
-        // After its last bytes an increment has its own hash.
+        // This read checks the hash at the end of an increment.
         let more = self.source.read(&mut [0], &self.path)?;
         let found = self.hasher.finish();
         let flaw = match more {
@@ -84,7 +87,7 @@ impl<D: Disk> PartReader<D> {
                 path: self.path.clone(),
                 flaw,
             },
-            // The increment has its own hash, which was right: the base has changed.
+            // The hash at the end of the increment was right, so the base has changed.
             Source::Increment(reader) => reader.base_flaw(Flaw::Changed),
         })
     }
@@ -124,8 +127,8 @@ pub(crate) fn open_full<D: Disk>(
     }
 }
 
-/// Opens a part, if its file and that of its base exist and have the lengths in the manifest. `app` is
-/// the folder of the application.
+/// Opens a part, if its file and that of its base exist and have the lengths in the manifest. `app`
+/// is the folder of the application.
 pub(crate) fn open<D: Disk>(
     disk: &D,
     app: &Path,

@@ -1,4 +1,5 @@
-//! The buffer of a part that is being written, and calls that signals interrupt.
+//! The buffer of a part that is being written, and the repetition of calls that signals interrupt.
+//! A large page for the buffer saves the disk driver a long list of small pages.
 
 use crate::{disk::PAGE, limits::BUFFER};
 use memmap2::{Advice, MmapMut};

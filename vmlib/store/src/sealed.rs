@@ -1,4 +1,5 @@
-//! Files of the store that end with the hash of all bytes before the hash.
+//! Files of the store that end with the hash of all bytes before the hash: indexes, increments and
+//! compressed files. The reader hashes the bytes on the way, and compares the hash at the end.
 
 use crate::{
     hash::{HASH, Hasher},

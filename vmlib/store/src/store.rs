@@ -1,4 +1,6 @@
-//! The folder of a store: its options, the folders of its checkpoints, and their names.
+//! The folder of a store: its options, and the folders of applications and checkpoints in it.
+//! [`Store::open`] checks that the folder is safe: it belongs to this user, and no other user may
+//! write into it.
 
 use crate::{
     disk::{Disk, System},

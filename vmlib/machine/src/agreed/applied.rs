@@ -1,4 +1,6 @@
-//! The effect of a change, or the reason why the change was void.
+//! The effect of an applied change, or the reason why the change was void. Every daemon gets the
+//! same effects in the same order, and each subsystem of the daemon acts on the effects that
+//! concern it.
 
 use super::lives::{Reviving, Unsuspended};
 use vm_wire::{

@@ -1,5 +1,6 @@
-//! The effect of each change on the agreed state, and the conditions under which the change is
-//! void.
+//! The effect of each change on the agreed state. [`Agreed::apply`] passes each change of an entry
+//! to the method for its kind. The method first checks the conditions of the change, and returns a
+//! [`Void`] before it changes anything; then it changes the tables and reports the effects.
 
 use super::{
     Agreed, Applied, Coordinated, CutUnderWay, Host, HostPhase, Lost, Task, Void, lives::Failure,

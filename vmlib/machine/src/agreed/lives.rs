@@ -1,5 +1,6 @@
-//! Records of applications that do not run: those that are being restarted, that recover, or that
-//! are suspended.
+//! Records of applications that do not run: those that recover (a restart has to be begun), those
+//! that are being restarted (hosts restore the tasks), and those that are suspended (a later
+//! request restarts them).
 
 use serde::{Deserialize, Serialize};
 use std::{

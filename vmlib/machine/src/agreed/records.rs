@@ -1,4 +1,5 @@
-//! The records of the agreed state: hosts, tasks, coordinators, epochs.
+//! The records of the agreed state, one for each host, task, coordinator, cut and application with
+//! checkpoints. Only `apply`, `recover`, `revive` and `suspend` change the records.
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

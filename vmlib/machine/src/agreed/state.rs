@@ -1,4 +1,6 @@
-//! The tables of the agreed state, and their queries.
+//! The tables of the agreed state and their queries. Lookup tables by request, host and application
+//! are derived from the table of tasks. Ended tasks and departed hosts stay in the tables for a
+//! while, so that late requests get the right reply.
 
 use super::{
     lives::{Recovering, Reviving, Suspension},

@@ -1,5 +1,6 @@
-//! Work of every host: it requests its lease, follows the committed log, and serves the requests of
-//! other hosts.
+//! Work of every host: it sends beats for its lease, proposes its changes, follows the committed
+//! log, and serves the requests of other hosts. A host that votes gets the log from raft, any other
+//! host gets it from the feed of a voter.
 
 use super::{Agreement, AgreementOutput};
 use crate::{Agreed, Time, feed::Portion};

@@ -1,5 +1,6 @@
 //! Work of the leader: it takes proposals into the log, grants leases, declares hosts dead, and
-//! chooses the voters.
+//! chooses the voters. Leases are granted in rounds: hosts send beats, the leader has a majority
+//! confirm that it still leads, and then grants a lease for each beat before the round.
 
 use super::{Agreement, AgreementOutput};
 use crate::{

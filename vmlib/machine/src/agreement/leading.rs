@@ -1,4 +1,6 @@
-//! The state of a leader, from its election to its end.
+//! The state of a leader, from its election to its end: the leases that it gave, the entries that
+//! it took, the deaths that it proposed, and the voters that it chose. A new leader begins without
+//! this state.
 
 use crate::{Time, lease::GivenLeases};
 use std::{

@@ -1,4 +1,5 @@
-//! Which hosts have links, and requests for missing links.
+//! The hosts that have links, and the requests for missing links. A frame to a host without a link
+//! is dropped, because every sender of the agreement repeats its frames.
 
 use super::output::AgreementOutput;
 use crate::{Agreed, Time};

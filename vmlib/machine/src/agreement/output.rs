@@ -1,4 +1,4 @@
-//! Outputs of the agreement for its host.
+//! Outputs of the agreement, which the daemon carries out in their order.
 
 use crate::{Applied, ConnId, Time};
 use vm_wire::{Frame, HostId};
