@@ -1,11 +1,12 @@
-//! The pages in `docs/` agree with the code: opcodes, limits, fields, names of files.
+//! The pages in `docs/` agree with the code: opcodes, limits, fields, versions, names of files and
+//! functions.
 
 use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
-use vm_wire::{Op, frame::HEADER_LEN, limits};
+use vm_wire::{Op, frame::HEADER_LEN, limits, version};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -150,26 +151,90 @@ fn the_store_pages_fields_are_those_of_the_manifest() {
     assert_eq!(structs, 7);
 }
 
-/// Checks the paths to sources in the architecture page, such as `vmlib/src/send.rs`. In that page
-/// `machine/`, `endpoint/` and `wire/` are short for folders of `vmlib`, and a path without a crate is below
-/// `vmlib/machine/src`.
+/// The number that follows `before` where it first stands in a text.
+fn number_after(text: &str, before: &str) -> Option<u16> {
+    let (_, rest) = text.split_once(before)?;
+    let digits = rest.split(|next: char| !next.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+#[test]
+fn the_protocol_page_and_the_next_release_state_the_current_protocol_version() {
+    let page = read("docs/protocol.md");
+    let stated = number_after(&page, "\nVersion ");
+    assert_eq!(stated, Some(version::CURRENT), "docs/protocol.md");
+    let changelog = read("CHANGELOG.md");
+    let release = changelog.split("\n## ").nth(1).expect("a release");
+    let stated = number_after(release, "\nProtocol version ");
+    assert_eq!(stated, Some(version::CURRENT), "CHANGELOG.md");
+}
+
+/// The place of a path in the architecture page. A path that begins with no folder of the
+/// repository is below `vmlib/machine/src`.
+fn place(path: &str) -> PathBuf {
+    match path.split_once('/') {
+        Some((folder, _)) if workspace().join(folder).is_dir() => workspace().join(path),
+        _ => workspace().join("vmlib/machine/src").join(path),
+    }
+}
+
+/// Checks the paths to sources in the architecture page, such as `vmlib/src/send.rs`.
 #[test]
 fn the_architecture_page_names_files_that_exist() {
     let text = read("docs/architecture.md");
     for word in text.split('`').skip(1).step_by(2) {
-        if !word.contains('/') || !word.ends_with(".rs") {
-            continue;
+        if word.contains('/') && word.ends_with(".rs") {
+            assert!(place(word).is_file(), "no {word}");
         }
-        let places = [
-            word.to_owned(),
-            format!("vmlib/machine/src/{word}"),
-            word.replacen("machine/", "vmlib/machine/src/", 1),
-            word.replacen("endpoint/", "vmlib/endpoint/src/", 1),
-            word.replacen("wire/", "vmlib/wire/src/", 1),
-        ];
-        assert!(
-            places.iter().any(|place| workspace().join(place).exists()),
-            "no {word}"
-        );
+    }
+}
+
+/// The code that a row of a table names: each file or folder, and each name in parentheses with the
+/// file that is named last before it.
+fn code_in(row: &str) -> Vec<(&str, Option<&str>)> {
+    let mut code = Vec::new();
+    let mut path = "";
+    let mut in_parentheses = false;
+    for (index, text) in row.split('`').enumerate() {
+        if index % 2 == 0 {
+            let (open, close) = (text.rfind('('), text.rfind(')'));
+            if open != close {
+                in_parentheses = open > close;
+            }
+        } else if text.ends_with(".rs") || text.ends_with('/') {
+            path = text;
+            code.push((path, None));
+        } else if in_parentheses && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            code.push((path, Some(text)));
+        }
+    }
+    code
+}
+
+#[test]
+fn each_way_in_the_architecture_page_names_files_and_functions_of_the_code() {
+    let page = read("docs/architecture.md");
+    let (_, section) = page.split_once("\n## Ways\n").expect("a section of ways");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let ways: Vec<&str> = section.split("\n### ").skip(1).collect();
+    assert!(!ways.is_empty(), "no way");
+    for way in ways {
+        let title = way.lines().next().unwrap_or_default();
+        let rows = way.lines().filter(|line| line.starts_with("| "));
+        let code: Vec<(&str, Option<&str>)> = rows.flat_map(code_in).collect();
+        assert!(!code.is_empty(), "{title}: no code");
+        for (path, function) in code {
+            let file = place(path);
+            assert!(file.exists(), "{title}: no {path}");
+            let Some(name) = function else {
+                continue;
+            };
+            assert!(file.is_file(), "{title}: no file before {name}");
+            let source = fs::read_to_string(file).expect("a source");
+            let is_defined = ["(", "<"]
+                .iter()
+                .any(|next| source.contains(&format!("fn {name}{next}")));
+            assert!(is_defined, "{title}: no function {name} in {path}");
+        }
     }
 }
