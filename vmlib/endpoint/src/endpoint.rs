@@ -2,7 +2,7 @@
 //!
 //! The library of each task has one endpoint. Each daemon has an endpoint for its orders to other
 //! daemons. The caller passes incoming frames to [`Endpoint::handle`] and sends the frames that
-//! each call leaves in `out`. Data and Ack frames may be lost, doubled and reordered between two
+//! each call leaves in `out`. Data and Ack frames may be lost, duplicated and reordered between two
 //! endpoints; the endpoints make up for it (see [`crate::channel`]).
 //!
 //! **Sending** is a state that is polled. A caller that waits for credit can interrupt the wait at
@@ -269,9 +269,9 @@ impl Endpoint {
         self.follow_up(now, from, out);
     }
 
-    /// Takes the news that a peer moved or ended, or that the link to a host is new. `generation`
-    /// is that of the frame. A daemon reports an end in reply to a frame to the peer, so an end in
-    /// another generation is ignored.
+    /// Handles the move or end of a peer, or a new link to a host. `generation` is that of the
+    /// frame. A daemon reports an end in reply to a frame to the peer, so an end in another
+    /// generation is ignored.
     pub fn located(
         &mut self,
         now: Time,
@@ -350,8 +350,8 @@ impl Endpoint {
         self.pairs.get(&peer).and_then(|pair| pair.over)
     }
 
-    /// Takes the news that the messages which a host keeps for ended tasks have another keeper, or
-    /// are lost. Lost messages are not waited for.
+    /// Handles the change of a keeper, or the loss of the messages that a keeper retained for ended
+    /// tasks. Lost messages are not waited for.
     pub fn kept_by(&mut self, now: Time, kept: &KeptBy, out: &mut VecDeque<Frame>) {
         let mut lost = Vec::new();
         for (peer, pair) in &mut self.pairs {
@@ -497,8 +497,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns all retained chunks, for the daemon to keep, and the number of the last chunk to
-    /// each peer. The caller is a task that leaves in order.
+    /// Returns all retained chunks, for the keeper of the daemon, and the number of the last chunk
+    /// to each peer. The caller is a task that leaves in order.
     pub fn leave(&mut self) -> (Vec<Frame>, Vec<(Tid, u64)>) {
         let stamp = self.stamp();
         let mut frames = Vec::new();

@@ -32,7 +32,7 @@ pub struct KeeperFull;
 pub struct Keeper {
     /// Unacknowledged chunks, by receiver and ended task.
     kept: BTreeMap<(Tid, Tid), Kept>,
-    /// Cost of all kept chunks. Bytes.
+    /// Cost of all retained chunks. Bytes.
     bytes: u64,
     /// Last numbers of ended tasks, by task.
     left: BTreeMap<Tid, Left>,
@@ -89,11 +89,11 @@ impl Keeper {
         Self::default()
     }
 
-    /// Keeps a chunk with the flag [`Header::KEEP`] and sends it to its receiver. A chunk that is
-    /// already kept is only sent. Other frames are ignored.
+    /// Retains a chunk with the flag [`Header::KEEP`] and sends it to its receiver. A chunk that is
+    /// already retained is only sent. Other frames are ignored.
     ///
     /// # Errors
-    /// [`KeeperFull`]: the chunk is neither kept nor sent.
+    /// [`KeeperFull`]: the chunk is neither retained nor sent.
     pub fn keep(
         &mut self,
         now: Time,
@@ -173,8 +173,8 @@ impl Keeper {
         }
     }
 
-    /// Takes the news that a receiver moved or ended, or that the link to a host is new.
-    /// `generation` is that of the frame; an end in another generation is ignored.
+    /// Handles the move or end of a receiver, or a new link to a host. `generation` is that of the
+    /// frame; an end in another generation is ignored.
     pub fn located(
         &mut self,
         now: Time,
@@ -248,7 +248,7 @@ impl Keeper {
         self.kept.is_empty()
     }
 
-    /// Cost of all kept chunks: payload and overhead. Bytes.
+    /// Cost of all retained chunks: payload and overhead. Bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -1,9 +1,9 @@
 //! Exactly-once delivery of messages between two ends, as pure state machines.
 //!
 //! Messages between two endpoints are delivered exactly once and in order, although frames between
-//! them may be lost, doubled and reordered. Each task has an [`Endpoint`] in its library, and each
-//! daemon has an endpoint for its orders to other daemons. When a task has ended, the [`Keeper`] of
-//! its host's daemon delivers the messages that its receivers have not acknowledged.
+//! them may be lost, duplicated and reordered. Each task has an [`Endpoint`] in its library, and
+//! each daemon has an endpoint for its orders to other daemons. When a task has ended, the
+//! [`Keeper`] of its host's daemon delivers the messages that its receivers have not acknowledged.
 //!
 //! Reading order: [`channel`] (one direction between two ends: numbers, acknowledgements, credit),
 //! `pair` (both directions), [`inbox`] (messages that were received and not read), [`endpoint`]

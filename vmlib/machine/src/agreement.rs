@@ -85,7 +85,7 @@ pub struct Agreement {
     me: HostId,
     config: AgreementConfig,
     state: Agreed,
-    /// Raft of this host, once it was asked to vote.
+    /// Raft of this host, from its first raft message on.
     consensus: Option<Consensus>,
     /// State of this host as leader, while it leads.
     leading: Option<Leading>,
@@ -231,7 +231,7 @@ impl Agreement {
         self.proposals.push(change);
     }
 
-    /// Takes the news of a link to `host`.
+    /// Handles a new link to `host`.
     pub fn link_up(&mut self, now: Time, host: HostId, out: &mut VecDeque<AgreementOutput>) {
         if !self.enter(now) {
             return;
@@ -247,7 +247,7 @@ impl Agreement {
         self.settle(now, out);
     }
 
-    /// Takes the news that the link to `host` was lost, or could not be made.
+    /// Handles the loss of the link to `host`, or a failed attempt to make it.
     pub fn link_down(&mut self, host: HostId) {
         self.links.down(host);
         if let Some(consensus) = &mut self.consensus {

@@ -1,8 +1,8 @@
-//! Raft of one host: the node of the `raft` crate, driven without threads, clocks or random
+//! Raft of one host: the `RawNode` of the `raft` crate, driven without threads, clocks or random
 //! numbers.
 //!
-//! A host gets its node when it is first asked to take part, and keeps the node until its end, so
-//! that it never forgets a vote. After the leader has reported that the host does not vote any more
+//! A host gets its raft with its first raft message, and keeps the raft until its end, so that it
+//! never forgets a vote. After the leader has reported that the host does not vote any more
 //! ([`Consensus::exclude`]), the host calls no elections until a leader sends it entries again.
 //!
 //! Differences from the usual way of the crate, and their reasons:
@@ -91,7 +91,7 @@ impl Consensus {
         consensus
     }
 
-    /// Raft of a host that was just asked to take part.
+    /// Raft of a host at its first raft message. The log is empty until a leader sends a snapshot.
     pub fn asked(me: HostId) -> Self {
         Consensus::new(u64::from(me.0), Log::empty(), 0)
     }
@@ -212,8 +212,8 @@ impl Consensus {
         }
     }
 
-    /// Asks a majority whether this host still leads; [`Turn::confirmed`] has the reply. `false` if
-    /// the majority cannot be asked yet.
+    /// Requests the confirmation of a majority that this host still leads; [`Turn::confirmed`] has
+    /// the reply. `false` if the request cannot be sent yet.
     pub fn confirm(&mut self, round: u64) -> bool {
         if !self.leads() || !self.node.raft.commit_to_current_term() {
             return false;

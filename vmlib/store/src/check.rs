@@ -1,4 +1,4 @@
-//! Checks whether a manifest can be true: machine and application, then tasks, groups, kept
+//! Checks whether a manifest can be true: machine and application, then tasks, groups, retained
 //! messages and parts. A manifest is checked before it is written and after it is read, because its
 //! names become file names.
 

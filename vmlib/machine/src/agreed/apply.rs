@@ -521,7 +521,7 @@ impl Agreed {
         let saved = saved.is_some();
         let stop = cut.stop.filter(|_| saved);
         if let Some(Stop::Suspend(how)) = stop {
-            // The ends of the tasks remove records that the suspension keeps.
+            // The ends of the tasks remove records that the suspension needs.
             let suspension = self.suspension(app, how);
             self.suspended.insert(app, suspension);
         }

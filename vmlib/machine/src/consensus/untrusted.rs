@@ -8,7 +8,7 @@ use vm_wire::{
     peer::{EntryContent, LogEntry, LogPosition, LogSnapshot, Raft, RaftMessage},
 };
 
-/// An input of the node.
+/// An input of the raft under test.
 #[derive(Debug, Clone)]
 enum Event {
     Message(HostId, Raft),
