@@ -84,7 +84,7 @@ pub(crate) fn is_ours(text: &str) -> bool {
         || done.strip_suffix(INDEX).is_some_and(index_of)
 }
 
-/// Whether `tid` can be a task: a tid without a host is void, and sequence 0 is a daemon.
+/// Whether `tid` can be a task: a tid without a host names no task, and sequence 0 is a daemon.
 pub(crate) fn is_task(tid: Tid) -> bool {
     tid.host() != HostId::NONE && tid.sequence() != 0
 }
