@@ -10,9 +10,9 @@
 //!
 //! A portable task may be far from its safe point. If the other tasks were frozen meanwhile, the
 //! whole application would be frozen for seconds, and a message that another task has yet to send
-//! might be what the portable task waits for. So portable tasks freeze first: their daemons hand them
-//! nothing any more, and once the cut is in the log they give their states at once. If a portable
-//! task comes to no safe point within [`limits::SAFE_POINT`](vm_wire::limits::SAFE_POINT), no
+//! might be what the portable task waits for. So portable tasks freeze first: each
+//! waits at its safe point and reads no message, although its route is open. Once the cut is in the
+//! log, the portable tasks supply their states at once. If a portable task comes to no safe point within [`limits::SAFE_POINT`](vm_wire::limits::SAFE_POINT), no
 //! checkpoint is made, and no other task was frozen for it.
 //!
 //! In this folder, "portable" includes all tasks that cannot be frozen at any instruction: tasks whose
