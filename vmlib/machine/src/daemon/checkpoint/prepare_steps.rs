@@ -10,10 +10,11 @@
 //!
 //! A portable task may be far from its safe point. If the other tasks were frozen meanwhile, the
 //! whole application would be frozen for seconds, and a message that another task has yet to send
-//! might be what the portable task waits for. So portable tasks freeze first: each
-//! waits at its safe point and reads no message, although its route is open. Once the cut is in the
-//! log, the portable tasks supply their states at once. If a portable task comes to no safe point within [`limits::SAFE_POINT`](vm_wire::limits::SAFE_POINT), no
-//! checkpoint is made, and no other task was frozen for it.
+//! might be what the portable task waits for. So portable tasks freeze first: each waits at its
+//! safe point and reads no message, although its route is open. Once the cut is in the log, the
+//! portable tasks supply their states at once. If a portable task comes to no safe point within
+//! [`limits::SAFE_POINT`](vm_wire::limits::SAFE_POINT), no checkpoint is made, and no other task
+//! was frozen for it.
 //!
 //! In this folder, "portable" includes all tasks that cannot be frozen at any instruction: tasks whose
 //! program has callbacks around saves come to a call of the library.
