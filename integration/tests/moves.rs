@@ -234,7 +234,7 @@ fn a_long_open_file_has_to_be_at_the_target() {
         answer => panic!("{answer:?}"),
     };
     is_refused("is missing");
-    is_refused(&format!("up to {} bytes together", limits::MOVE_FILES));
+    is_refused(&format!("up to {} bytes of open files", limits::MOVE_FILES));
     run.input(b"two\n");
     run.output_until("written on n1, read 1");
     fs::write(second.join("book"), "another").expect("it can be written");

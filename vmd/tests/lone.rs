@@ -70,7 +70,7 @@ fn garbage_half_a_handshake_and_silence_from_the_network_harm_nothing() {
     let _ = garbage.read_to_end(&mut answer);
     assert!(answer.len() <= 3, "an alert at most: {answer:?}");
     daemon.wait_log("does not speak this protocol");
-    daemon.wait_log("did not prove in time");
+    daemon.wait_log("did not finish the handshake in time");
     drop((silent, half));
     ask(&mut daemon.connect(), &Request::Version(Offer::OURS));
 }

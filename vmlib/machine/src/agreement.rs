@@ -322,6 +322,15 @@ impl Agreement {
         }
     }
 
+    /// The voters as people are shown them, by number. While the voters are being changed, the earlier
+    /// ones: a majority of them is needed until the change is over.
+    pub fn settled_voters(&self) -> Vec<HostId> {
+        match self.consensus.as_ref().filter(|raft| raft.votes()) {
+            Some(consensus) => consensus.settled_voters().into_iter().collect(),
+            None => self.hint.1.clone(),
+        }
+    }
+
     /// Whether the voters are being changed. Until the change is over, a majority of the earlier
     /// voters is needed too.
     pub fn voters_change(&self) -> bool {

@@ -372,6 +372,20 @@ impl Consensus {
         voters.iter().map(messages::host_of).collect()
     }
 
+    /// The voters whose majority is needed in any case: during a change, those of the earlier
+    /// configuration.
+    pub fn settled_voters(&self) -> BTreeSet<HostId> {
+        let state = self.node.raft.prs().conf().to_conf_state();
+        match state.voters_outgoing.is_empty() {
+            true => self.voters(),
+            false => state
+                .voters_outgoing
+                .into_iter()
+                .map(messages::host_of)
+                .collect(),
+        }
+    }
+
     /// Whether the configuration is joint.
     pub fn is_joint(&self) -> bool {
         !self
@@ -574,6 +588,10 @@ mod tests {
         }
         assert!(hosts[0].is_joint() && hosts[1].is_joint(), "{hosts:?}");
         assert_eq!(hosts[0].voters(), BTreeSet::from([one, two]));
+        // Host 2 votes, and the loss of host 1 would still end the machine.
+        for host in &hosts {
+            assert_eq!(host.settled_voters(), BTreeSet::from([one]), "{hosts:?}");
+        }
         hosts[0].leave_joint();
         talk(&mut hosts);
         assert!(!hosts[0].leads() && !hosts[0].votes());
@@ -584,6 +602,7 @@ mod tests {
         }
         assert!(hosts[1].leads() && !hosts[1].is_joint());
         assert_eq!(hosts[1].voters(), BTreeSet::from([two]));
+        assert_eq!(hosts[1].settled_voters(), hosts[1].voters());
     }
 
     #[test]

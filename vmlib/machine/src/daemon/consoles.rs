@@ -186,7 +186,7 @@ impl Daemon {
 
     fn conf(&self) -> Conf {
         let state = self.cx.agreement.state();
-        let voters = self.cx.agreement.voters();
+        let voters = self.cx.agreement.settled_voters();
         let row = |(id, host): (HostId, &crate::Host)| HostRow {
             host: id,
             facts: host.facts.clone(),
