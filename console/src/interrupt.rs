@@ -3,7 +3,8 @@
 //! The effect of a signal depends on what the console does at that time. During a wait for a reply,
 //! the wait ends and the command fails as interrupted. At the prompt Ctrl-C is a mere key, so a
 //! signal comes from another process: the terminal is put in order and the console ends. During a
-//! run, signals belong to the program; see [`run`](crate::run).
+//! run, signals belong to the program; see [`run`](crate::run). The signal that ends the program may
+//! reach the console's handler a moment later than the program's end, and belongs to the program too.
 
 use anyhow::Context;
 use rustix::{
@@ -18,19 +19,40 @@ use std::{
     },
     process,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU8, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 const IDLE: u8 = 0;
 const WAITING: u8 = 1;
 const RELAYING: u8 = 2;
 
+/// A signal so soon after a run is one that was meant for the run.
+const LATE: Duration = Duration::from_millis(500);
+
+/// What a signal has to do with the console.
+#[derive(Debug)]
+struct Signals {
+    /// What the console does.
+    phase: AtomicU8,
+    /// When the last run at the prompt ended.
+    relayed: Mutex<Option<Instant>>,
+}
+
+impl Signals {
+    /// Whether a signal at that time ends a console that does nothing.
+    fn end_console(&self, now: Instant) -> bool {
+        let relayed = *self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
+        relayed.is_none_or(|end| now.saturating_duration_since(end) > LATE)
+    }
+}
+
 /// Ends waits when a signal comes. Only one value in the process handles signals.
 #[derive(Debug)]
 pub struct Interrupt {
-    phase: Arc<AtomicU8>,
+    signals: Arc<Signals>,
     /// Whether the console ends after one command.
     once: bool,
     /// Readable once a signal came during a wait.
@@ -47,9 +69,9 @@ impl Interrupt {
     pub fn install(once: bool) -> anyhow::Result<Self> {
         let (mut interrupt, raise) = Self::pair()?;
         interrupt.once = once;
-        let phase = interrupt.phase.clone();
+        let signals = interrupt.signals.clone();
         let terminal = tcgetattr(io::stdin()).ok();
-        match ctrlc::try_set_handler(move || on_signal(&phase, &raise, terminal.as_ref())) {
+        match ctrlc::try_set_handler(move || on_signal(&signals, &raise, terminal.as_ref())) {
             // One of the signals is ignored (nohup, a script's background): all stay as they are.
             Ok(()) | Err(ctrlc::Error::MultipleHandlers) => Ok(interrupt),
             Err(error) => Err(error).context("cannot handle signals"),
@@ -75,7 +97,10 @@ impl Interrupt {
         signalled.set_nonblocking(true)?;
         raise.set_nonblocking(true)?;
         let interrupt = Interrupt {
-            phase: Arc::new(AtomicU8::new(IDLE)),
+            signals: Arc::new(Signals {
+                phase: AtomicU8::new(IDLE),
+                relayed: Mutex::new(None),
+            }),
             once: false,
             signalled,
             _raise: raise.try_clone()?,
@@ -86,18 +111,18 @@ impl Interrupt {
     /// For as long as the returned value lives, a signal makes [`Interrupt::poll_fd`] readable. A wait
     /// within a longer wait is ended by signals since the beginning of the longer one.
     pub fn waiting(&self) -> Phase {
-        if self.phase.load(Ordering::SeqCst) != WAITING {
+        if self.signals.phase.load(Ordering::SeqCst) != WAITING {
             // Signals before this wait were meant for another one.
             while matches!((&self.signalled).read(&mut [0; 16]), Ok(1..)) {}
         }
-        Phase::enter(&self.phase, WAITING)
+        Phase::enter(&self.signals, WAITING)
     }
 
     /// For as long as the returned value lives, signals have no effect here, because a run passes them
     /// on. If the console ends after this command, until its end: the signal that ended the program may
     /// arrive here after the program's end.
     pub fn relaying(&self) -> Phase {
-        let mut phase = Phase::enter(&self.phase, RELAYING);
+        let mut phase = Phase::enter(&self.signals, RELAYING);
         if self.once {
             phase.before = RELAYING;
         }
@@ -118,31 +143,38 @@ impl Interrupt {
 /// The effect of signals, until dropped.
 #[derive(Debug)]
 pub struct Phase {
-    phase: Arc<AtomicU8>,
+    signals: Arc<Signals>,
+    now: u8,
     before: u8,
 }
 
 impl Phase {
-    fn enter(phase: &Arc<AtomicU8>, now: u8) -> Self {
+    fn enter(signals: &Arc<Signals>, now: u8) -> Self {
         Phase {
-            phase: phase.clone(),
-            before: phase.swap(now, Ordering::SeqCst),
+            signals: signals.clone(),
+            now,
+            before: signals.phase.swap(now, Ordering::SeqCst),
         }
     }
 }
 
 impl Drop for Phase {
     fn drop(&mut self) {
-        self.phase.store(self.before, Ordering::SeqCst);
+        if self.now == RELAYING {
+            let relayed = self.signals.relayed.lock();
+            *relayed.unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        }
+        self.signals.phase.store(self.before, Ordering::SeqCst);
     }
 }
 
 /// Runs on a thread of its own, not in the signal's handler.
-fn on_signal(phase: &AtomicU8, mut raise: &UnixStream, terminal: Option<&Termios>) {
-    match phase.load(Ordering::SeqCst) {
+fn on_signal(signals: &Signals, mut raise: &UnixStream, terminal: Option<&Termios>) {
+    match signals.phase.load(Ordering::SeqCst) {
         RELAYING => {}
         // A full socket is readable already.
         WAITING => drop(raise.write(&[1])),
+        _ if !signals.end_console(Instant::now()) => {}
         _ => {
             if let Some(terminal) = terminal {
                 // The process ends whether or not the terminal is still there.
@@ -162,10 +194,14 @@ mod tests {
         let mut interrupt = Interrupt::none();
         let is_relaying = |interrupt: &Interrupt| {
             drop(interrupt.relaying());
-            interrupt.phase.load(Ordering::SeqCst) == RELAYING
+            interrupt.signals.phase.load(Ordering::SeqCst) == RELAYING
         };
         // At the prompt another command follows.
+        assert!(interrupt.signals.end_console(Instant::now()));
         assert!(!is_relaying(&interrupt));
+        let now = Instant::now();
+        assert!(!interrupt.signals.end_console(now));
+        assert!(interrupt.signals.end_console(now + 2 * LATE));
         interrupt.once = true;
         assert!(is_relaying(&interrupt));
     }
