@@ -36,6 +36,12 @@ fn built() -> &'static [PathBuf; 2] {
                 "--example",
                 "guest",
             ])
+            // In the workspace's folder the library would be replaced by one that was compiled with other
+            // features of its dependencies, and other crates of this test run could not be linked.
+            .args([
+                "--target-dir",
+                concat!(env!("CARGO_TARGET_TMPDIR"), "/alone"),
+            ])
             .args(["--quiet", "--message-format=json", "--manifest-path"])
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
             .stderr(Stdio::inherit());

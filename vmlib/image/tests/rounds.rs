@@ -5,7 +5,7 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod run;
 
-use run::{User, built, start};
+use run::{User, start};
 use std::{
     fs,
     os::unix::process::CommandExt as _,
@@ -18,6 +18,9 @@ use vm_image::{
     inspect::Summary,
 };
 
+/// The folder in which the program is built.
+const ALONE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/alone");
+
 /// Builds the program once, and returns its path.
 fn program() -> PathBuf {
     static BUILD: Once = Once::new();
@@ -26,11 +29,14 @@ fn program() -> PathBuf {
         let status = Command::new(cargo)
             .args(["build", "--quiet", "--package", "vm-image"])
             .args(["--example", "rounds"])
+            // In the workspace's folder the library would be replaced by one that was compiled with other
+            // features of its dependencies, and other crates of this test run could not be linked.
+            .args(["--target-dir", ALONE])
             .status()
             .expect("cargo can be started");
         assert!(status.success(), "the program is built");
     });
-    built().join("../examples/rounds")
+    Path::new(ALONE).join("debug/examples/rounds")
 }
 
 fn command(arguments: &[&str], image: &Path) -> Command {
