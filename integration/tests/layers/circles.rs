@@ -25,17 +25,8 @@ pub fn roots(sources: &[Source], folder: &str) -> Vec<String> {
     names.filter(|name| is_root(name)).collect()
 }
 
-/// Files that import each other in a circle.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Circle {
-    /// The names of the files.
-    pub files: BTreeSet<String>,
-    /// Lists the imports of the files from each other.
-    pub message: String,
-}
-
-/// The circles of `tree`.
-pub fn of(tree: &Tree) -> Vec<Circle> {
+/// The circles of `tree`: for each, the imports of its files from each other.
+pub fn of(tree: &Tree) -> Vec<String> {
     let imports = tree.imports();
     let mut direct: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for import in &imports {
@@ -60,10 +51,7 @@ pub fn of(tree: &Tree) -> Vec<Circle> {
             .filter(|other| mutual(file, other) && mutual(other, file))
             .copied()
             .collect();
-        circles.push(Circle {
-            files: members.iter().map(ToString::to_string).collect(),
-            message: message(&members, &imports),
-        });
+        circles.push(message(&members, &imports));
         told.extend(members);
     }
     circles

@@ -32,7 +32,6 @@ pub struct Import {
 #[derive(Default)]
 pub struct Tree {
     modules: BTreeMap<Vec<String>, Module>,
-    files: BTreeSet<String>,
 }
 
 /// One module: a file, or an inline module of one.
@@ -233,7 +232,6 @@ impl Reader<'_> {
     fn file(&self, file: &str, folder: &str, at: Vec<String>, tree: &mut Tree) {
         let text = self.texts[file];
         let parsed = syn::parse_file(text).unwrap_or_else(|error| panic!("{file}: {error}"));
-        tree.files.insert(file.to_owned());
         self.items(&parsed.items, file, folder, at, tree);
     }
 
