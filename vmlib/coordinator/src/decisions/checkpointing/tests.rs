@@ -113,6 +113,21 @@ impl Setting {
         out.into()
     }
 
+    /// The manifest is in the store. Returns the end of the cut that the coordinator orders then.
+    fn committed(&mut self, epoch: u32) -> CutClose {
+        let (app, result) = (tid(1), Ok(()));
+        let committed = Committed { app, epoch, result };
+        self.making.on_committed(self.now, committed);
+        let mut said = self.says();
+        match said.pop() {
+            Some(Step::Own(order)) if said.is_empty() => match *order {
+                Order::CutClose(close) => close,
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{said:?} {other:?}"),
+        }
+    }
+
     fn closed(&mut self, epoch: u32, saved: bool) -> Option<Result<u32, FailKind>> {
         let mut out = VecDeque::new();
         let app = tid(1);
@@ -273,16 +288,7 @@ fn it_costs_the_time_that_tasks_stood_and_some_of_that_in_which_copies_wrote() {
         }
         // A slow store costs the application nothing.
         setting.now = setting.now + Duration::from_secs(5);
-        let (app, epoch, result) = (tid(1), 5, Ok(()));
-        let committed = Committed { app, epoch, result };
-        setting.making.on_committed(setting.now, committed);
-        let said = setting.says();
-        let [Step::Own(order)] = &said[..] else {
-            panic!("{said:?}");
-        };
-        let Order::CutClose(close) = &**order else {
-            panic!("{order:?}");
-        };
+        let close = setting.committed(5);
         assert!(close.cost_us.abs_diff(cost + 1) <= 1, "{}", close.cost_us);
     }
 }
@@ -321,16 +327,7 @@ fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
         stop,
     };
     assert_eq!(setting.making.end_for(&ask(stop)), None);
-    let (epoch, result) = (5, Ok(()));
-    let committed = Committed { app, epoch, result };
-    setting.making.on_committed(setting.now, committed);
-    let said = setting.says();
-    let [Step::Own(order)] = &said[..] else {
-        panic!("{said:?}");
-    };
-    let Order::CutClose(close) = &**order else {
-        panic!("{order:?}");
-    };
+    let close = setting.committed(5);
     let [(ASKER, end)] = &close.ends[..] else {
         panic!("{close:?}");
     };
