@@ -29,13 +29,13 @@ const IDLE: u8 = 0;
 const WAITING: u8 = 1;
 const RELAYING: u8 = 2;
 
-/// A signal so soon after a run is one that was meant for the run.
+/// A signal that is handled so soon after a run was meant for the run.
 const LATE: Duration = Duration::from_millis(500);
 
-/// What a signal has to do with the console.
+/// The state by which the signal handler decides.
 #[derive(Debug)]
 struct Signals {
-    /// What the console does.
+    /// The phase of the console: idle, waiting for a reply, or relaying a run.
     phase: AtomicU8,
     /// When the last run at the prompt ended.
     relayed: Mutex<Option<Instant>>,

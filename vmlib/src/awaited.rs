@@ -38,7 +38,7 @@ impl Awaited {
         }
     }
 
-    /// What was said to the daemon may be lost, and it may be another daemon.
+    /// Asks for all ends again: earlier questions may be lost, or were sent to another daemon.
     pub(crate) fn renew(&mut self, now: Time) {
         let asked: Vec<Tid> = self.sources.keys().copied().collect();
         asked.into_iter().for_each(|from| self.ask_at(from, now));

@@ -1,4 +1,4 @@
-//! What the members of a group do together: the barrier and the broadcast.
+//! The calls that the members of a group make together: the barrier and the broadcast.
 //!
 //! **Barrier.** The member with the lowest instance gathers. The others send it an *arrival* and
 //! wait for its *go*. Barriers are numbered: an arrival says which one its sender is in (0 if it

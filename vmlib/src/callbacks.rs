@@ -16,18 +16,18 @@ enum Within {
     After,
 }
 
-/// What a program does around each save of its task: for a checkpoint, a move, or `vm suspend`. A socket of
+/// The calls of a program around each save of its task: for a checkpoint, a move, or `vm suspend`. A socket of
 /// its own, say, is closed before, and opened again afterwards. See [`Task::around_saves`](crate::Task::around_saves).
 pub trait Callbacks: Send {
     /// The task is about to be saved: lets go of what cannot be. It may make any system call, but no call of
     /// this library, which fails with [`TaskError::InCallback`]. Other tasks of the application may stand
     /// until it returns.
     ///
-    /// What a portable task wants to be saved has to be in its value already.
+    /// The value of a portable task has to hold all that is to be saved already.
     ///
     /// # Errors
-    /// Why there must be no save now: then there is no checkpoint, or no move, and whoever wanted it is told
-    /// this text.
+    /// Why there must be no save now: then there is no checkpoint, or no move, and the requester is told this
+    /// text.
     fn before_save(&mut self) -> Result<(), String> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What saves a task and brings it back: one interface, and two ways behind it.
+//! The interface that saves and restores a task: as an image, or by the value of a portable program.
 //!
 //! The six calls are those that the XtreemGCP report (Mehnert-Spahn and others, 2009) has grid
 //! checkpointing make of every kernel checkpointer, so that one coordination serves them all: prepare,

@@ -14,11 +14,11 @@ pub enum InitError {
     NoDaemon {
         /// Where it was looked for.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         #[source]
         cause: io::Error,
     },
-    /// What listens there may be anybody's. It was sent nothing.
+    /// The process that listens on the socket may belong to another user. Nothing was sent to it.
     #[error(
         "the socket {path} is not one of your own daemon: {why}; nothing was sent to it: give the folder \
          of your daemon in {}, or start one with `vmd --dir`", vm_wire::place::ENV_DIR, path = path.display()
@@ -26,7 +26,7 @@ pub enum InitError {
     NotOurs {
         /// Path of the socket.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault, for people.
         #[source]
         why: vm_local::ConnectError,
     },
@@ -70,7 +70,7 @@ pub enum InitError {
          release as the one that was saved?"
     )]
     State {
-        /// What is wrong with it.
+        /// The fault, for people.
         what: String,
     },
     /// A call of the operating system failed.
@@ -90,7 +90,7 @@ pub enum PortableError {
     /// It is so already.
     #[error("this task is portable already: call `Task::portable` once")]
     Twice,
-    /// What was saved is not of the type that the program wants.
+    /// The saved value is not of the type that the program wants.
     #[error(
         "the saved state is no {wanted}: {cause}; start the release of the program that has saved it, or \
          give new fields a default (#[serde(default)])"
@@ -98,7 +98,7 @@ pub enum PortableError {
     Value {
         /// The type that was asked for.
         wanted: &'static str,
-        /// What the decoder said.
+        /// The error of the decoder.
         cause: String,
     },
     /// The task can make no calls any more.
@@ -123,7 +123,7 @@ pub enum TaskError {
     Link(#[from] LinkError),
 }
 
-/// What is wrong with the connection to the daemon.
+/// A fault of the connection to the daemon.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum LinkError {
     /// A system call failed.
@@ -241,7 +241,7 @@ pub enum ValueError {
         len: usize,
         /// The type that was asked for.
         wanted: &'static str,
-        /// What the decoder said.
+        /// The error of the decoder.
         cause: String,
     },
     /// Its length is no multiple of that of a number, or not that of the slice to fill.
@@ -282,7 +282,7 @@ pub enum SpawnError {
     /// No task was started.
     #[error("cannot start {program}: {cause}")]
     Refused {
-        /// What was to be started.
+        /// The program that was to be started.
         program: String,
         /// The reason.
         #[source]
@@ -294,7 +294,7 @@ pub enum SpawnError {
         failures.iter().map(|(host, cause)| format!("{host}: {cause}")).collect::<Vec<_>>().join("; ")
     )]
     Partly {
-        /// What was to be started.
+        /// The program that was to be started.
         program: String,
         /// The tasks that run.
         started: Vec<Tid>,
@@ -325,14 +325,14 @@ pub enum GroupError {
         /// The instance number.
         instance: u32,
     },
-    /// What a member sent is not what this call expects.
+    /// The message of a member is not of the type that this call expects.
     #[error("{from} broadcast something else in group '{group}': {cause}")]
     Value {
         /// The group's name.
         group: String,
         /// The sender of the message.
         from: Tid,
-        /// What the decoder said.
+        /// The error of the decoder.
         cause: String,
     },
     /// The machine said no; the text says why.

@@ -1,8 +1,8 @@
 //! Groups: named sets of tasks, with instance numbers.
 //!
-//! Who is in a group is part of what the machine agrees on: each join and leave makes a new
-//! *version*. A task that ends leaves its groups. What the members do together
-//! ([`crate::barrier`]) is messages among them, in a context that no user's receive selects.
+//! The members of a group are part of the agreed state of the machine: each join and leave makes a
+//! new *version*. A task that ends leaves its groups. The calls that members make together
+//! ([`crate::barrier`]) exchange messages in a context that no receive of the user selects.
 //!
 //! The context is a hash of the group's name; the name stands in front of every such message, and
 //! the rare message of another group with the same hash is put aside for that one.

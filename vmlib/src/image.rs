@@ -35,7 +35,7 @@ static COPIES: AtomicBool = AtomicBool::new(false);
 /// The library's time when the image was written. Microseconds.
 static SAVED_AT: AtomicI64 = AtomicI64::new(0);
 
-/// What of its open files goes along with a task that moves, or is in a checkpoint.
+/// The open files that an image of a task carries, for a move and for a checkpoint.
 const FOR_MOVE: Carry = Carry::Fitting(limits::MOVE_FILES);
 const FOR_CHECKPOINT: Carry = Carry::RollBack {
     rewritable: limits::CHECKPOINT_FILES,
@@ -132,7 +132,7 @@ fn refusal(text: &vm_image::Text) -> Report<&str> {
     }
 }
 
-/// What was kept of the order, by way of `room`.
+/// The folders of the order that is carried out, copied into `room`.
 fn folders(room: &mut [u8; 2 * limits::WORK_DIR_MAX]) -> Option<Folders<'_>> {
     let (here, there) = freeze::folders(room)?;
     Some(Folders { here, there })

@@ -57,7 +57,7 @@ pub fn init() -> Result<Task, InitError> {
 /// while they elect a leader.
 const ENROL_TIME: Duration = Duration::from_secs(30);
 
-/// What the environment says.
+/// The settings that `vmd` put into the environment of the process.
 #[derive(Debug, Clone)]
 pub(crate) struct Environment {
     pub(crate) socket: PathBuf,

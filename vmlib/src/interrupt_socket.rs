@@ -45,7 +45,8 @@ pub(crate) fn borrowed(socket: RawFd) -> BorrowedFd<'static> {
     unsafe { BorrowedFd::borrow_raw(socket) }
 }
 
-/// What this process was handed under that number when it was started; taken once.
+/// Takes the descriptor that this process was handed under that number when it was started. Called once
+/// for each number.
 pub(crate) fn handed_over(number: RawFd) -> Result<OwnedFd, Errno> {
     // Not for programs that this one starts.
     // SAFETY: it is borrowed for this call alone, which finds out whether it is open.

@@ -37,7 +37,7 @@ pub(crate) struct Sockets {
     pub(crate) interrupt: OwnedFd,
 }
 
-/// What a wait has found.
+/// The sockets that are ready after a wait.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Ready {
     /// The data socket can be read, or has ended.
@@ -186,7 +186,7 @@ pub(crate) struct Incoming {
     reader: FrameReader,
 }
 
-/// What one read gave.
+/// How far one read has emptied the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadResult {
     /// The socket holds no more.

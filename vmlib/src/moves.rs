@@ -39,7 +39,7 @@ impl Task {
         Ok(report)
     }
 
-    /// What speaks against moving a task: each reason, none if it can be moved. They are those that
+    /// The reasons against moving a task; none if the task can be moved. They are the reasons that
     /// [`Task::move_task`] would give, as far as they are known without stopping the task: a program
     /// may hold what only an attempt finds.
     ///

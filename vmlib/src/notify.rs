@@ -1,7 +1,7 @@
 //! Notify: the end of a task, hosts that come and go.
 //!
-//! What a task watches, it is told once for each: the end of a task after the last message that
-//! this one sent. Events wait in the inbox beside the messages until [`Task::recv_event`] or
+//! A task is notified once of each event that it watches: of the end of a task after the last message
+//! of that task. Events wait in the inbox beside the messages until [`Task::recv_event`] or
 //! [`Task::next`] takes them.
 
 use crate::{

@@ -57,7 +57,7 @@ use vm_wire::{
 /// With what a portable task begins; from [`Task::portable`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Begun<S> {
-    /// What was saved, or a fresh value.
+    /// The saved value, or a fresh one.
     pub state: S,
     /// Whether it was saved: the task goes on from there.
     pub restored: bool,

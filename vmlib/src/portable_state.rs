@@ -1,5 +1,4 @@
-//! What a portable task, or one with callbacks, has beside its core; and the library's part of a portable
-//! state.
+//! The state of the program that the library holds for it, and the library's part of a portable state.
 
 use crate::callbacks::Callbacks;
 use serde::{Deserialize, Serialize};
@@ -7,7 +6,7 @@ use std::fmt;
 use vm_endpoint::{EndpointState, ReceivedState};
 use vm_wire::task::Welcome;
 
-/// What a portable task, or one with callbacks, has beside its core.
+/// The saved value and the callbacks of the program, beside the core.
 #[derive(Default)]
 pub(crate) struct Own {
     /// The value that this process goes on from, until the program has asked for it.

@@ -49,19 +49,19 @@ use vm_wire::{
 /// Reads in a row before the attempt is made again, so that a flood cannot starve a call.
 const READS_MAX: usize = 16;
 
-/// What the handles of one task share.
+/// The state that all handles of one task share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Who this task is.
+    /// The identity of this task, as the daemon gave it.
     pub(crate) welcome: Welcome,
     sockets: Sockets,
     core: Mutex<Core>,
     changed: Condvar,
-    /// What a portable task, or one with callbacks, has besides.
+    /// The saved value and the callbacks of the program.
     pub(crate) own: Mutex<Own>,
 }
 
-/// What becomes of a task that has come to the end of its calls.
+/// How far a task is on its way out of the machine.
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
     /// Calls are possible.
@@ -85,7 +85,7 @@ pub(crate) struct Core {
     pub(crate) busy: BTreeSet<Tid>,
     /// Group messages that were taken and belong to another group, see [`crate::group`].
     pub(crate) strays: VecDeque<Received>,
-    /// What the endpoint wants sent; emptied into `outgoing` at the end of each attempt.
+    /// Frames that the endpoint wants sent; emptied into `outgoing` at the end of each attempt.
     pub(crate) out: VecDeque<Frame>,
     outgoing: Outgoing,
     incoming: Incoming,
@@ -100,7 +100,7 @@ pub(crate) struct Core {
     sleepers: usize,
 }
 
-/// What an attempt has come to.
+/// The result of an attempt.
 pub(crate) enum Attempt<T> {
     /// The call's result.
     Done(T),
@@ -143,8 +143,8 @@ impl Shared {
         }
     }
 
-    /// What has to be kept so that another process goes on in the place of this one, if no other
-    /// thread is within a call; `asks`: this one's request is under way, and will be asked again.
+    /// The state from which another process continues in place of this one, unless another thread is
+    /// within a call. `asks`: a request of this thread is under way, and will be repeated.
     pub(crate) fn state(&self, core: &Core, asks: bool) -> Option<LibraryState> {
         let quiet = core.busy.is_empty() && (asks || !core.requests.is_open());
         quiet.then(|| LibraryState {

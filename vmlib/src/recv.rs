@@ -18,7 +18,7 @@ use crate::{
 use std::time::Duration;
 use vm_endpoint::{EndpointError, Filter, Received, Time};
 
-/// What [`Task::next`] found first.
+/// The first message or event that [`Task::next`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Incoming {
     /// A message.

@@ -49,7 +49,7 @@ impl Shared {
     }
 }
 
-/// What a request came to.
+/// The result in the reply to a request.
 pub(crate) fn read_answer<A: Message>(answer: &Frame) -> Result<A, RequestError> {
     let broken = |error| RequestError::Task(TaskError::Link(error));
     match answer.header.op {

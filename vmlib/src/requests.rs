@@ -24,7 +24,7 @@ impl Requests {
         }
     }
 
-    /// What is under way may be lost: asks again.
+    /// The request under way may be lost: it is asked again at once.
     pub(crate) fn ask_again(&mut self) {
         self.again = self.open;
     }

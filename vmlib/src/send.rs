@@ -192,7 +192,7 @@ impl Copy {
     }
 }
 
-/// What the channel says, as the user is told.
+/// The error of a channel as an error of the call.
 fn refused(to: Tid, error: EndpointError) -> SendError {
     match error {
         EndpointError::TooLong { len } => SendError::TooLong { len },

@@ -11,7 +11,7 @@ use vm_wire::{
     task::{self, Done, FailKind, Failed, Hosts, HostsAsk, Place, Siblings, Signal, Spawned, Tids},
 };
 
-/// What [`Task::spawn`] is to start.
+/// The tasks that [`Task::spawn`] is to start.
 ///
 /// ```
 /// # use vmlib::Spawn;

@@ -33,12 +33,12 @@ impl Task {
         Task::new(Arc::clone(&self.shared))
     }
 
-    /// Who this task is.
+    /// The identity of this task.
     pub fn tid(&self) -> Tid {
         self.shared.welcome.tid
     }
 
-    /// Who spawned it; `None` for a master.
+    /// The task that spawned this one; `None` for a master.
     pub fn parent(&self) -> Option<Tid> {
         let parent = self.shared.welcome.parent;
         (!parent.is_none()).then_some(parent)

@@ -18,13 +18,13 @@ use std::time::Duration;
 
 /// A wait looks so long, and one that is over by then was short.
 pub(crate) const LOOK_TIME: Duration = Duration::from_micros(200);
-/// Whoever takes the processor for so long computes; a daemon or a task that answers does not.
+/// A process that takes the processor for so long computes; a daemon or a task that replies does not.
 const TAKEN_TIME: Duration = Duration::from_micros(500);
 /// So many waits sleep at once after the processor was taken: one lost slice of a few milliseconds
 /// for all of them.
 const SLEEPS_AFTER_TAKEN: u32 = 500;
 
-/// What the waits of one task were like.
+/// Whether the next wait of a task polls before it sleeps.
 #[derive(Debug)]
 pub(crate) struct TwoPhase {
     several_processors: bool,

@@ -47,7 +47,7 @@ pub(super) fn output_json(machine: MachineId, output: &Output) -> Value {
     })
 }
 
-/// What a shell would print about a program that ended with `status`, if anything.
+/// The line that a shell would print about a program that ended with `status`, if any.
 pub(super) fn ended_text(
     machine: MachineId,
     tid: Tid,

@@ -361,7 +361,7 @@ impl<'a> Relay<'a> {
     }
 }
 
-/// What is ready after a wait.
+/// The descriptors that are ready after a wait.
 #[derive(Debug, Default)]
 struct Ready {
     daemon: bool,

@@ -49,7 +49,7 @@ pub fn push(root: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the pusher has copied, one line for each checkpoint; nothing if there was nothing to copy.
+/// The checkpoints that the pusher has copied, one line for each; empty if none had to be copied.
 fn report(pushed: &Pushed) -> String {
     let named = |app, id| format!("{} {id}", name::app(app));
     let copied = pushed.copied.iter();

@@ -122,7 +122,7 @@ pub struct Failure {
     pub tid: Tid,
     /// The job of the process.
     pub role: Role,
-    /// What failed and why, for people.
+    /// The failed step and its cause, for people.
     pub text: String,
 }
 

@@ -254,7 +254,7 @@ impl<R: Read> Read for Passed<R> {
     }
 }
 
-/// What the bytes have shown so far: an image or a portable state.
+/// The kind of content, as far as the bytes have shown it: an image or a portable state.
 #[derive(Default)]
 struct Seen {
     #[cfg(target_arch = "x86_64")]

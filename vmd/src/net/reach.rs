@@ -33,7 +33,7 @@ pub enum Verdict {
     Refuse(String),
 }
 
-/// What this daemon may publish as its address.
+/// The address that this daemon may publish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reach {
     /// The port to publish with a better address; none if the user chose the address.

@@ -68,7 +68,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub max_tasks: u32,
 
-    /// What the daemon does at SIGTERM, SIGINT, SIGHUP, SIGQUIT and the warnings of batch systems
+    /// The reaction to SIGTERM, SIGINT, SIGHUP, SIGQUIT and the warnings of batch systems
     /// (SIGXCPU, SIGUSR1, SIGUSR2, SIGPWR): leave the machine, which ends the tasks on this host;
     /// or drain first: all tasks move to other hosts, and those that have not moved after --grace
     /// end; or suspend: drain first, and suspend the application of each task that cannot move

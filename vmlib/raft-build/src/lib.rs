@@ -8,7 +8,7 @@
 
 use std::{env, fs, path::PathBuf};
 
-/// What the build script says before it has the types generated.
+/// The settings of the build script.
 #[derive(Debug, Default)]
 pub struct Builder {
     protos: Vec<PathBuf>,

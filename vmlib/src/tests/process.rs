@@ -1,4 +1,4 @@
-//! What happens to the process of a task: at its end, and when its daemon dies.
+//! The process of a task at its end, and when its daemon dies.
 //!
 //! Each test runs this test program again, as the task, with what it shall do in a variable.
 

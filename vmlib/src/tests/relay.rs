@@ -65,7 +65,7 @@ pub(super) struct Inner {
     interrupts: BTreeMap<Tid, OwnedFd>,
     groups: BTreeMap<String, GroupView>,
     watched: Vec<(Tid, Tid)>,
-    /// Who awaits messages of whom.
+    /// Each task that awaits messages, and the awaited sender.
     pub(super) awaited: Vec<(Tid, Tid)>,
     ended: BTreeMap<Tid, Exit>,
     /// The number of the last notify.

@@ -62,7 +62,7 @@ impl Host {
     }
 }
 
-/// What a host must have, so that an image can be restored there. The keys of its JSON are the
+/// The requirements of an image on the host where it is restored. The keys of its JSON are the
 /// names of the fields.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Needs {

@@ -127,7 +127,7 @@ pub enum Lack {
     Layout,
 }
 
-/// What a host lacks compared with the processor of an image.
+/// The features that a host lacks compared with the processor of an image.
 pub fn lacks<'a>(
     image: &'a Cpu,
     here: &'a Cpu,

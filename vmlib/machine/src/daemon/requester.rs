@@ -1,4 +1,4 @@
-//! The requester of an operation whose reply may come from the daemon of another host.
+//! The maker of a request, and the terms of a console's request to run a program.
 
 use vm_wire::{Tid, console::WindowSize};
 

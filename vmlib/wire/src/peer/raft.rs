@@ -21,7 +21,7 @@ use std::fmt;
 pub struct Raft {
     /// The sender's term; of a pre-vote, the term of the election that it precedes.
     pub term: u64,
-    /// What the sender says.
+    /// The content of the message.
     pub message: RaftMessage,
 }
 
@@ -101,11 +101,11 @@ pub struct LogPosition {
 pub struct LogEntry {
     /// The term of the leader that proposed the entry.
     pub term: u64,
-    /// What the entry holds.
+    /// The content of the entry.
     pub content: EntryContent,
 }
 
-/// What an entry of the log holds.
+/// The content of an entry of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryContent {
     /// An encoded [`crate::agreed::Entry`]; nothing in the first entry of a leader.

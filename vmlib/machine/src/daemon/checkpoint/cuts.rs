@@ -48,7 +48,7 @@ struct Cut {
     parts: BTreeMap<Tid, PartState>,
     /// Tasks that were spawned while the application was frozen.
     launches: Vec<LaunchSpec>,
-    /// What was agreed when the cut was made, for the coordinator; none if this daemon does not know.
+    /// The agreed part of the checkpoint, for the coordinator; none if this daemon does not know it.
     agreed: Option<AgreedPart>,
     /// The commit that the coordinator has requested.
     commit: Option<Commit>,

@@ -47,7 +47,7 @@ pub(in crate::daemon) struct Prepared {
     pub requester: HostId,
 }
 
-/// What is due for the tasks of an application that freeze for a cut.
+/// The next step for the tasks of an application that freeze for a cut.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::daemon) enum Due {
     /// That task has come to no safe point in time.
@@ -114,7 +114,7 @@ impl Holdings {
         Some(of)
     }
 
-    /// What is due for the tasks of an application at that time.
+    /// The next step for the tasks of an application, if its time has come.
     pub fn due(&self, now: Time, app: Tid) -> Option<Due> {
         let holding = self.underway.get(&app)?;
         let waited = now.since(holding.since);

@@ -42,7 +42,7 @@ mod request_steps;
 mod requests;
 mod store_steps;
 
-/// What this daemon knows of checkpoints. Each table is private to the struct that owns it.
+/// The tables of checkpoints. Each table is private to the struct that owns it.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoints {
     pub requests: requests::CheckpointRequests,

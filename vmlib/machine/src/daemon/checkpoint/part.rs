@@ -22,7 +22,7 @@ pub(super) enum PartState {
 /// independently: the task resumes while a copy of it still writes the image.
 #[derive(Debug)]
 pub(super) struct Saving {
-    /// What this daemon knew of the task when the cut was made.
+    /// The daemon's own state of the task at the cut.
     belongings: Belongings,
     freeze: Freeze,
     /// When the task resumed, because the log let the application resume.

@@ -118,7 +118,7 @@ impl Daemon {
         });
     }
 
-    /// What this daemon knows of a task. A request of the task that is under way counts as not made:
+    /// The daemon's own state of a task. A request of the task that is under way counts as not made:
     /// the restored task makes it again.
     fn belongings_of(&self, tid: Tid) -> Belongings {
         let watches = self.watches_of(tid);
