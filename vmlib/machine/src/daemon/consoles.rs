@@ -320,7 +320,7 @@ impl Daemon {
     /// A process of this host wrote output.
     pub(super) fn on_task_output(&mut self, tid: Tid, stream: u8, bytes: Vec<u8>) {
         let task = self.tasks.get(&tid);
-        let Some(task) = task.filter(|task| task.image.is_none()) else {
+        let Some(task) = task.filter(|task| !task.is_suspended()) else {
             self.on_restorer_said(tid, stream, &bytes);
             return self.cx.emit(Output::LogOutput(tid, stream, bytes));
         };

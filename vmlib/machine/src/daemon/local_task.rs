@@ -1,12 +1,12 @@
 //! One task whose process is, or was, on this host.
 
-use super::{absent::Absent, task_request::Waiting};
-use crate::Time;
-use std::collections::{BTreeSet, VecDeque};
-use vm_wire::{
-    Frame, HostId, Tid, agreed::ExitStatus, checkpoint::Part, limits, peer::Belongings,
-    task::Watched,
+use super::{
+    absent::Absent,
+    task_life::{End, Launch, Process},
+    task_request::Waiting,
 };
+use std::collections::{BTreeSet, VecDeque};
+use vm_wire::{Frame, HostId, Tid, agreed::ExitStatus, limits, peer::Belongings, task::Watched};
 
 /// A task whose process is, or was, on this host.
 #[derive(Debug)]
@@ -20,31 +20,16 @@ pub(super) struct LocalTask {
     pub token: Option<u64>,
     /// Process id; 0 while it is unknown.
     pub pid: u32,
-    /// When its launch began; `None` once the process runs.
-    pub starting: Option<Time>,
-    /// When its process ran; `None` if the process was not launched on this host.
-    pub launched: Option<Time>,
-    /// Whether it has a data socket.
-    pub connected: bool,
-    /// Whether its process runs or is being started.
-    pub process: bool,
-    /// Whether its `Exit` was proposed.
-    pub exiting: bool,
-    /// The status in that `Exit`.
-    pub status: Option<ExitStatus>,
+    /// The start of its process by this daemon.
+    pub launch: Launch,
+    /// Its process, or what is there without one.
+    pub process: Process,
+    /// Its end, from the proposal to the log on.
+    pub end: End,
     /// The last signal that a task or console sent to it.
     pub signalled: Option<i32>,
-    /// The status (`RolledBack` or `Suspended`) if the log has ended it together with its
-    /// application. The application may be restarted while this process still ends.
-    pub together: Option<ExitStatus>,
-    /// Whether it leaves in order: the acknowledgements of its messages go to the keeper.
-    pub leaving: bool,
-    /// Whether its `Exit` was applied.
-    pub ended: bool,
     /// Whether it is frozen, or about to freeze, for a move or a cut, or suspended.
     pub frozen: bool,
-    /// The image in the store of a suspended task, which has no process.
-    pub image: Option<Part>,
     /// Whether its process is stopped by a signal.
     pub stopped: bool,
     /// Where it can be frozen. Until it gets there after an order to freeze, it runs on.
@@ -134,13 +119,17 @@ impl LocalTask {
         self.stops = Stops::arrived(belongings.portable);
         let untaken = belongings.untaken.iter();
         self.untaken = untaken.filter_map(|bytes| Frame::of_body(bytes)).collect();
-        self.image = belongings.suspended;
         self.watches = belongings.watches.into_iter().collect();
     }
 
     /// Whether the task runs, and is neither starting nor ending.
     pub fn is_settled(&self) -> bool {
-        self.connected && !self.leaving && !self.exiting
+        self.process.takes_notices() && self.end == End::None
+    }
+
+    /// Whether the task is suspended: it has an image in the store, and no process.
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.process, Process::Suspended(_))
     }
 
     /// Whether the task ended by a signal that no task or console sent through the machine.
@@ -156,18 +145,11 @@ impl LocalTask {
             console,
             token,
             pid: 0,
-            starting: None,
-            launched: None,
-            connected: false,
-            process: true,
-            exiting: false,
-            status: None,
+            launch: Launch::NotBegun,
+            process: Process::Unconnected,
+            end: End::None,
             signalled: None,
-            together: None,
-            leaving: false,
-            ended: false,
             frozen: false,
-            image: None,
             stopped: false,
             stops: Stops::Anywhere,
             stored_in_full: false,

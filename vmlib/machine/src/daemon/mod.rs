@@ -25,7 +25,7 @@
 //! | `orders` | reliable messages between daemons |
 //! | `context` | the state that all of these need: clock, identity, agreement, routes, timers, outbox |
 //! | `effect`, `settle` | work that one of these leaves for another, and its delivery |
-//! | `local_task`, `task_request`, `requester`, `objection`, `absent`, `counters`, `signal_numbers` | types that several of these share |
+//! | `local_task`, `task_life`, `task_request`, `requester`, `objection`, `absent`, `counters`, `signal_numbers` | types that several of these share |
 //!
 //! # Invariants
 //!
@@ -69,6 +69,7 @@ mod routing;
 mod settle;
 mod signal_numbers;
 mod suspension;
+mod task_life;
 mod task_request;
 mod tasks;
 

@@ -34,7 +34,7 @@
 use super::cuts::{Ended, Postponed, Resumed};
 use crate::{
     LaunchSpec, Output,
-    daemon::{Daemon, signal_numbers::SIGKILL},
+    daemon::{Daemon, signal_numbers::SIGKILL, task_life::Launch},
 };
 use vm_wire::{
     Frame, HostId, Tid,
@@ -275,7 +275,7 @@ impl Daemon {
 
     fn start(&mut self, spec: LaunchSpec) {
         if let Some(task) = self.tasks.get_mut(&spec.tid) {
-            task.starting = Some(self.cx.now);
+            task.launch = Launch::Begun(self.cx.now);
         }
         self.cx.emit(Output::Launch(Box::new(spec)));
     }

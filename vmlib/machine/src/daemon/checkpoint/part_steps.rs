@@ -10,6 +10,7 @@ use crate::{
         Daemon,
         local_task::Stops,
         objection::{CUT, STOPPED},
+        task_life::End,
     },
 };
 use vm_wire::{
@@ -75,11 +76,11 @@ impl Daemon {
             "it was started from a shell; start it with 'vm run'"
         } else if task.stopped {
             STOPPED
-        } else if task.leaving || task.exiting {
+        } else if task.end != End::None {
             self.tell_part(app, tid, Err(self.cx.no_such_task(tid)));
             return false;
         } else {
-            return task.connected;
+            return task.process.takes_notices();
         };
         self.cannot_save(app, tid, FailKind::Refused, why);
         false

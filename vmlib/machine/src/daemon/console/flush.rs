@@ -24,6 +24,7 @@ use crate::{
     daemon::{
         context::{Context, Timer},
         local_task::LocalTask,
+        task_life::End,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +41,7 @@ pub(in crate::daemon) const NO_MOVE: u64 = 0;
 /// Whether a process on this host belongs to a task of the application that has left, or is
 /// leaving.
 fn is_unfinished(tasks: &BTreeMap<Tid, LocalTask>, app: Tid) -> bool {
-    let left = |task: &LocalTask| task.process && (task.exiting || task.ended);
+    let left = |task: &LocalTask| task.process.exists() && task.end != End::None;
     let mut tasks = tasks.values();
     tasks.any(|task| task.app == app && left(task))
 }

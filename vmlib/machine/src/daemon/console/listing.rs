@@ -10,6 +10,7 @@ use crate::{
     daemon::{
         context::{Context, Question, Timer},
         local_task::LocalTask,
+        task_life::Launch,
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -164,10 +165,11 @@ impl Measurements {
     pub fn begin(&mut self, cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>, question: u64) {
         let (mut starting, mut due) = (BTreeSet::new(), cx.now);
         for (tid, task) in tasks {
-            let until = task.starting.map(|since| since + limits::START_WAIT);
-            if let Some(until) = until.filter(|until| *until > cx.now) {
+            if let Launch::Begun(since) = task.launch
+                && since + limits::START_WAIT > cx.now
+            {
                 starting.insert(*tid);
-                due = due.max(until);
+                due = due.max(since + limits::START_WAIT);
             }
         }
         if starting.is_empty() {

@@ -283,7 +283,7 @@ impl Consoles {
             return Err("this console runs no program".to_owned());
         };
         // The run may have ended before the frame arrived.
-        let alive = tasks.get(&tid).is_some_and(|task| task.process);
+        let alive = tasks.get(&tid).is_some_and(|task| task.process.exists());
         match run_output(tid, frame) {
             Ok(Output::Signal(tid, signal)) => return Ok(Some((tid, signal))),
             Ok(Output::StandardInput(tid, bytes)) if alive => self.runs.on_input(cx, tid, bytes),
@@ -516,7 +516,7 @@ impl Consoles {
 /// another host, because its console does not read or reads again.
 fn pause_outputs(cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>, app: Tid, pause: bool) {
     for (tid, task) in tasks {
-        if task.app == app && task.console == cx.me && task.process {
+        if task.app == app && task.console == cx.me && task.process.exists() {
             cx.emit(match pause {
                 true => Output::PauseOutput(*tid),
                 false => Output::ResumeOutput(*tid),

@@ -1,12 +1,12 @@
 //! The steps of a drain.
 
-use super::state::{Drain, nowhere, taken_back};
+use super::state::{Drain, Saves, Stage, nowhere, taken_back};
 use crate::{
     Output, Time,
     daemon::{Daemon, context::Timer, local_task::LocalTask, requester::Requester},
     placement,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{
     HostId, RequestKey, Tid,
     agreed::Change,
@@ -58,8 +58,8 @@ impl Daemon {
             true => self.apps_here(),
             false => BTreeSet::new(),
         };
-        let drain = self.drain.get_or_insert_with(|| Drain::new(now));
-        if way.checkpoint && drain.active {
+        let drain = self.drain.get_or_insert_default();
+        if way.checkpoint && matches!(drain.stage, Stage::Proposed | Stage::Moving(_)) {
             let name = &self.cx.config.facts.name;
             let text = format!(
                 "the drain of host '{name}' has begun, so nothing can be saved before it; ask without \
@@ -69,19 +69,24 @@ impl Daemon {
             return self.send_drain_end(from, DrainEnd { request, result });
         }
         drain.askers.insert(RequestKey::new(from, request));
-        if drain.active && way.suspend {
-            // Tries the tasks that had to stay once more.
-            drain
-                .waiting
-                .extend(std::mem::take(&mut drain.refused).into_keys());
-        }
-        let others = drain.way.suspend && (drain.active || drain.saves);
+        let others = drain.way.suspend && (drain.is_moving() || drain.is_saving());
         drain.way.suspend = way.suspend || others;
-        if way.checkpoint && !drain.saves {
-            (drain.saves, drain.saved, drain.to_save) = (true, 0, apps);
-            drain.not_saved.clear();
+        match &mut drain.stage {
+            Stage::Moving(pass) if way.suspend => {
+                // Tries the tasks that had to stay once more.
+                let refused = std::mem::take(&mut drain.results.refused);
+                pass.waiting.extend(refused.into_keys());
+            }
+            Stage::Idle if way.checkpoint => {
+                drain.results.saved = 0;
+                drain.stage = Stage::Saving(Saves {
+                    waiting: apps,
+                    ..Saves::default()
+                });
+            }
+            _ => {}
         }
-        if !drain.saves {
+        if !drain.is_saving() {
             self.want_drain();
         } else if self.cx.agreement.state().is_staying(me) {
             // `review_drain` continues.
@@ -96,62 +101,64 @@ impl Daemon {
         state.tasks_on(self.cx.me).filter_map(app).collect()
     }
 
+    /// The checkpoints that are made before the drain.
+    fn saves(&mut self) -> Option<&mut Saves> {
+        self.drain.as_mut().and_then(Drain::saves)
+    }
+
     /// Begins the checkpoints that have to be made before the host drains. An application with
     /// another checkpoint under way waits for its end.
     fn review_saves(&mut self) {
-        let waiting = self.drain.iter().filter(|drain| drain.saves);
-        for app in waiting
-            .flat_map(|it| it.to_save.clone())
-            .collect::<Vec<_>>()
-        {
+        let waiting = self.saves().map(|saves| saves.waiting.clone());
+        for app in waiting.unwrap_or_default() {
             let any = self.cx.agreement.state().tasks_of(app).next();
             let is_cut = self.cx.agreement.state().is_cut(app);
-            let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
+            let Some(saves) = self.saves() else {
                 return;
             };
             // A failed checkpoint is tried again when the timer is due.
-            let failed = drain.not_saved.contains_key(&app) && !drain.looks;
-            if is_cut || failed || drain.saving.len() >= limits::DRAIN_MOVES {
+            let failed = saves.failed.contains_key(&app) && !saves.retries;
+            if is_cut || failed || saves.underway.len() >= limits::DRAIN_MOVES {
                 continue;
             }
-            drain.to_save.remove(&app);
+            saves.waiting.remove(&app);
             let Some(tid) = any else {
                 // The application has ended.
                 continue;
             };
-            drain.saving.insert(app);
+            saves.underway.insert(app);
             let asker = Requester::DrainSave(app);
             if let Err(failed) = self.ask_checkpoint(asker, tid, None) {
                 self.on_drain_saved(app, &Answer::Failed(failed));
             }
         }
-        let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
+        let Some(saves) = self.saves() else {
             return;
         };
-        drain.looks = false;
-        if drain.to_save.is_empty() && drain.saving.is_empty() {
-            drain.saves = false;
+        saves.retries = false;
+        if saves.waiting.is_empty() && saves.underway.is_empty() {
             self.want_drain();
         }
     }
 
     /// The checkpoint of an application before the drain has its result.
     pub(in crate::daemon) fn on_drain_saved(&mut self, app: Tid, answer: &Answer) {
-        let Some(drain) = self.drain.as_mut().filter(|drain| drain.saves) else {
+        let Some(drain) = &mut self.drain else {
             return;
         };
-        if !drain.saving.remove(&app) {
+        let Some(saves) = drain.saves().filter(|saves| saves.underway.contains(&app)) else {
             return;
-        }
+        };
+        saves.underway.remove(&app);
         match answer {
             // The application has ended.
             Answer::Failed(failed) if failed.kind == FailKind::NoSuchTask => {}
             Answer::Failed(failed) => {
                 // The coordinator may not have finished an earlier checkpoint yet.
-                let tries = drain.not_saved.entry(app).or_default();
+                let tries = saves.failed.entry(app).or_default();
                 *tries += 1;
                 if *tries < limits::DRAIN_TRIES {
-                    drain.to_save.insert(app);
+                    saves.waiting.insert(app);
                     return;
                 }
                 let shown = app.show(self.cx.machine);
@@ -161,14 +168,14 @@ impl Daemon {
                 );
                 self.give_up_drain(Failed::new(failed.kind, text));
             }
-            _ => drain.saved += 1,
+            _ => drain.results.saved += 1,
         }
     }
 
     /// Begins the drain of this host, unless it has begun.
     fn want_drain(&mut self) {
         let (state, me) = (self.cx.agreement.state(), self.cx.me);
-        if self.drain.as_ref().is_some_and(|drain| drain.active) {
+        if self.drain.as_ref().is_some_and(Drain::is_moving) {
             return;
         }
         let suspend = self.drain.as_ref().is_some_and(|drain| drain.way.suspend);
@@ -181,6 +188,7 @@ impl Daemon {
             self.give_up_drain(nowhere());
         } else {
             let host = me;
+            self.drain.get_or_insert_default().stage = Stage::Proposed;
             self.cx
                 .agreement
                 .propose(Change::HostDraining { host, suspend });
@@ -215,7 +223,8 @@ impl Daemon {
     /// If a requested drain has no proposal pending, it has begun or was undone. This daemon may
     /// have received a snapshot that contains both.
     fn sweep_lost_drain(&mut self) {
-        let waits = |drain: &Drain| !drain.active && !drain.saves && !drain.askers.is_empty();
+        let waits =
+            |drain: &Drain| matches!(drain.stage, Stage::Proposed) && !drain.askers.is_empty();
         let settled = self.cx.decisions.is_empty() && !self.cx.agreement.is_pending();
         if !self.drain.as_ref().is_some_and(waits) || !settled {
             return;
@@ -244,12 +253,13 @@ impl Daemon {
 
     /// A user asked this daemon to end, and the daemon drains its host first.
     pub(in crate::daemon) fn drain_at_stop(&mut self, leave_by: Time) {
-        let now = self.cx.now;
-        let drain = self.drain.get_or_insert_with(|| Drain::new(now));
+        let drain = self.drain.get_or_insert_default();
         drain.leave_by = Some(leave_by);
         drain.way.suspend |= self.cx.config.suspend_at_stop;
-        // There is no time for checkpoints before the drain.
-        drain.saves = false;
+        if drain.is_saving() {
+            // There is no time for checkpoints before the drain.
+            drain.stage = Stage::Idle;
+        }
         self.cx.set_timer(leave_by, Timer::Drain);
         self.want_drain();
     }
@@ -262,110 +272,85 @@ impl Daemon {
 
     fn begin_drain(&mut self) {
         let (now, me) = (self.cx.now, self.cx.me);
-        let drain = self.drain.get_or_insert_with(|| Drain::new(now));
-        if drain.active {
+        let drain = self.drain.get_or_insert_default();
+        if drain.is_moving() {
             return;
         }
-        drain.active = true;
-        drain.waiting = self.cx.agreement.state().tasks_on(me).collect();
-        drain.refused.clear();
-        drain.tried.clear();
-        drain.cut_short.clear();
-        drain.busy.clear();
-        drain.not_suspended.clear();
-        if !drain.waiting.is_empty() {
-            (drain.begun, drain.ended) = (now, now);
+        let tasks: VecDeque<Tid> = self.cx.agreement.state().tasks_on(me).collect();
+        if !tasks.is_empty() {
             self.cx.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
         }
+        drain.begin_pass(now, tasks);
     }
 
     /// Continues this host's drain as far as possible.
     pub(in crate::daemon) fn review_drain(&mut self) {
         self.sweep_lost_drain();
         self.review_saves();
-        while let Some(drain) = self.drain.as_mut().filter(|drain| drain.active)
-            && drain.underway.len() < limits::DRAIN_MOVES
-            && let Some(tid) = drain.waiting.pop_front()
-        {
+        while let Some(tid) = self.next_to_drain() {
             self.drain_task(tid);
         }
         let me = self.cx.me;
-        let Some(drain) = self.drain.as_mut().filter(|drain| drain.active) else {
+        let Some(drain) = &mut self.drain else {
             return;
         };
-        if drain.underway.is_empty()
-            && drain.waiting.is_empty()
-            && drain.later.is_empty()
-            && drain.suspending.is_empty()
-        {
-            drain.active = false;
-            let report = drain.report(me);
-            let (went, stay) = (report.moved_count, report.refused_count);
-            let suspended = match drain.suspended.len() {
-                0 => String::new(),
-                1 => "; 1 application was suspended".to_owned(),
-                count => format!("; {count} applications were suspended"),
-            };
-            let text = format!("drained: {went} tasks have left, {stay} have not{suspended}");
-            self.cx.emit(Output::Note(text));
-            for (tid, why) in &drain.refused {
-                let shown = tid.show(self.cx.machine);
-                self.cx.emit(Output::Note(format!("{shown} stays: {why}")));
-            }
-            self.answer_drain(Ok(report));
-            self.leave_if_stopping();
+        if !drain.end_pass() {
+            return;
         }
+        let results = &drain.results;
+        let report = results.report(me);
+        let (went, stay) = (report.moved_count, report.refused_count);
+        let suspended = match results.suspended.len() {
+            0 => String::new(),
+            1 => "; 1 application was suspended".to_owned(),
+            count => format!("; {count} applications were suspended"),
+        };
+        let text = format!("drained: {went} tasks have left, {stay} have not{suspended}");
+        self.cx.emit(Output::Note(text));
+        for (tid, why) in &results.refused {
+            let shown = tid.show(self.cx.machine);
+            self.cx.emit(Output::Note(format!("{shown} stays: {why}")));
+        }
+        self.answer_drain(Ok(report));
+        self.leave_if_stopping();
+    }
+
+    fn next_to_drain(&mut self) -> Option<Tid> {
+        self.drain.as_mut()?.pass()?.next()
     }
 
     /// Requests the move of a task, or decides that it waits or stays.
     fn drain_task(&mut self, tid: Tid) {
         let (now, me) = (self.cx.now, self.cx.me);
         let state = self.cx.agreement.state();
-        let Some(drain) = &mut self.drain else {
+        let living = state.living_task(tid).filter(|task| task.host == me);
+        let (Some(app), Some(drain)) = (living.map(|task| task.app), &mut self.drain) else {
             return;
         };
-        let Some(app) = state
-            .living_task(tid)
-            .filter(|task| task.host == me)
-            .map(|task| task.app)
-        else {
-            return;
-        };
-        if drain.suspending.contains(&app) || drain.suspended.contains(&app) {
-            // The local log has not applied the end of the suspended application yet.
-            drain.later.insert(tid);
-            return;
-        }
         // No task of an application moves while a checkpoint of it is made.
         let moves = self.migration.leaving.contains_key(&tid) || self.checkpoints.cuts.has(app);
         let ready = self.tasks.get(&tid).is_some_and(LocalTask::is_settled);
-        let pauses = drain.busy.get(&tid).is_some_and(|busy| now < busy.again);
-        if moves || pauses || (!ready && drain.waits_for(now, tid)) {
-            drain.later.insert(tid);
+        let is_suspended = drain.results.suspended.contains(&app);
+        let Some(pass) = drain.pass() else {
             return;
-        }
-        let (tried, last) = drain.tried.entry(tid).or_default().clone();
-        let to = match last {
-            Some(failed) if tried.len() >= limits::DRAIN_TRIES => Err(failed),
-            last => {
-                let to = self.choose_target(me, &tried);
-                to.map_err(|nowhere| last.unwrap_or(nowhere))
-            }
         };
-        // A move that every target would refuse is not tried.
+        // The local log may not have applied the end of a suspended application yet.
+        let is_suspended = is_suspended || pass.suspending.contains(&app);
+        let waits = is_suspended || moves || pass.pauses(now, tid);
+        if waits || (!ready && drain.waits_for(now, tid)) {
+            return self.drain_later(tid);
+        }
+        let to = self.drain_target(tid);
         let suspended = self.is_suspended(tid);
-        let to = to.and_then(|to| match self.objections(tid).into_iter().next() {
-            Some(reason) => Err(Failed::new(reason.kind(), reason.text)),
-            None if suspended => self.check_hand_on(tid).map(|()| to),
-            None => Ok(to),
-        });
         let Some(drain) = &mut self.drain else {
             return;
         };
         match to {
             Ok(to) => {
-                drain.underway.insert(tid, to);
-                drain.tried.entry(tid).or_default().0.insert(to);
+                if let Some(pass) = drain.pass() {
+                    pass.underway.insert(tid, to);
+                    pass.attempts(tid).targets.insert(to);
+                }
                 let way = MoveWay {
                     suspended,
                     ..MoveWay::default()
@@ -373,7 +358,7 @@ impl Daemon {
                 self.want_move(Requester::Drain, tid, me, to, way);
             }
             Err(failed) if failed.kind == FailKind::Busy && drain.waits_for(now, tid) => {
-                drain.later.insert(tid);
+                self.drain_later(tid);
             }
             // No checkpoint is made of an application with a suspended task.
             Err(failed) if drain.way.suspend && !suspended => {
@@ -381,9 +366,38 @@ impl Daemon {
             }
             Err(failed) => {
                 let shown = tid.show(self.cx.machine).to_string();
-                drain.refuse(now, tid, &shown, failed);
+                drain.results.refuse(now, tid, &shown, failed);
             }
         }
+    }
+
+    /// A task is tried again when the timer is due, or when a checkpoint has ended.
+    fn drain_later(&mut self, tid: Tid) {
+        if let Some(pass) = self.drain.as_mut().and_then(Drain::pass) {
+            pass.later.insert(tid);
+        }
+    }
+
+    /// The target for a task that has to leave; or the reason why the task stays.
+    fn drain_target(&mut self, tid: Tid) -> Result<HostId, Failed> {
+        let attempts = self.drain.as_mut().and_then(Drain::pass);
+        let attempts = attempts.and_then(|pass| pass.attempts.get(&tid));
+        let (tried, last) = attempts
+            .map(|it| (it.targets.clone(), it.failure.clone()))
+            .unwrap_or_default();
+        let to = match last {
+            Some(failed) if tried.len() >= limits::DRAIN_TRIES => Err(failed),
+            last => {
+                let to = self.choose_target(self.cx.me, &tried);
+                to.map_err(|nowhere| last.unwrap_or(nowhere))
+            }
+        };
+        // A move that every target would refuse is not tried.
+        to.and_then(|to| match self.objections(tid).into_iter().next() {
+            Some(reason) => Err(Failed::new(reason.kind(), reason.text)),
+            None if self.is_suspended(tid) => self.check_hand_on(tid).map(|()| to),
+            None => Ok(to),
+        })
     }
 
     /// Suspends the application of a task that cannot leave, if possible.
@@ -393,17 +407,21 @@ impl Daemon {
         let Some(drain) = &mut self.drain else {
             return;
         };
-        let tries = drain.not_suspended.get(&app);
+        let Some(pass) = drain.pass() else {
+            return;
+        };
+        let tries = pass.not_suspended.get(&app);
         if let Some((_, failed)) = tries.filter(|(tries, _)| *tries >= limits::DRAIN_TRIES) {
             let text = format!("{why}; and its application cannot be suspended: {failed}");
+            let failed = Failed::new(failed.kind, text);
             let shown = tid.show(self.cx.machine).to_string();
-            return drain.refuse(now, tid, &shown, Failed::new(failed.kind, text));
+            return drain.results.refuse(now, tid, &shown, failed);
         }
-        drain.later.insert(tid);
-        if is_cut || drain.suspending.len() >= limits::DRAIN_MOVES {
+        pass.later.insert(tid);
+        if is_cut || pass.suspending.len() >= limits::DRAIN_MOVES {
             return;
         }
-        drain.suspending.insert(app);
+        pass.suspending.insert(app);
         if let Err(failed) = self.suspend_drained(Requester::DrainSuspend(app), tid) {
             self.on_drain_suspended(app, &Answer::Failed(failed));
         }
@@ -412,21 +430,26 @@ impl Daemon {
     /// The suspension of an application, because of a task that cannot leave, has its result.
     pub(in crate::daemon) fn on_drain_suspended(&mut self, app: Tid, answer: &Answer) {
         let now = self.cx.now;
-        let Some(drain) = &mut self.drain else {
+        let Some(Drain {
+            stage: Stage::Moving(pass),
+            results,
+            ..
+        }) = &mut self.drain
+        else {
             return;
         };
-        if !drain.suspending.remove(&app) {
+        if !pass.suspending.remove(&app) {
             return;
         }
-        drain.ended = now;
+        results.note_progress(now);
         match answer {
             Answer::Failed(failed) => {
                 let none = || (0, failed.clone());
-                let (tries, last) = drain.not_suspended.entry(app).or_insert_with(none);
+                let (tries, last) = pass.not_suspended.entry(app).or_insert_with(none);
                 (*tries, *last) = (*tries + 1, failed.clone());
             }
             _ => {
-                drain.suspended.insert(app);
+                results.suspended.insert(app);
             }
         }
     }
@@ -439,32 +462,47 @@ impl Daemon {
         let Some(drain) = &mut self.drain else {
             return;
         };
-        let Some(to) = drain.underway.remove(&tid) else {
+        let busy = matches!(&end.result, Err(failed) if failed.kind == FailKind::Busy);
+        let Some(to) = drain.pass().and_then(|pass| pass.underway.remove(&tid)) else {
             return;
         };
-        let cut_short = drain.cut_short.get(&tid).copied().unwrap_or(0);
+        let is_cut = is_cut
+            && drain.pass().is_some_and(|pass| {
+                let attempts = pass.attempts(tid);
+                attempts.cut_short < limits::DRAIN_CUTS
+            });
+        let waits = busy && !is_cut && drain.tries_again(now, tid);
+        let Drain {
+            stage: Stage::Moving(pass),
+            results,
+            ..
+        } = drain
+        else {
+            return;
+        };
         match end.result {
             Ok(report) => {
-                drain.ended = now;
-                drain.moved.insert(tid, report);
+                results.note_progress(now);
+                results.moved.insert(tid, report);
             }
             // The task has ended, and the log will apply that soon.
             Err(failed) if failed.kind == FailKind::NoSuchTask => {
-                drain.later.insert(tid);
+                pass.later.insert(tid);
             }
             // The target is not the cause of the failure.
-            Err(_) if is_cut && cut_short < limits::DRAIN_CUTS => {
-                drain.cut_short.insert(tid, cut_short + 1);
-                drain.tried.entry(tid).or_default().0.remove(&to);
-                drain.later.insert(tid);
+            Err(_) if is_cut => {
+                let attempts = pass.attempts(tid);
+                attempts.cut_short += 1;
+                attempts.targets.remove(&to);
+                pass.later.insert(tid);
             }
-            Err(failed) if failed.kind == FailKind::Busy && drain.tries_again(now, tid) => {
-                drain.tried.entry(tid).or_default().0.remove(&to);
-                drain.later.insert(tid);
+            Err(_) if waits => {
+                pass.attempts(tid).targets.remove(&to);
+                pass.later.insert(tid);
             }
             Err(failed) => {
-                drain.tried.entry(tid).or_default().1 = Some(failed);
-                drain.waiting.push_back(tid);
+                pass.attempts(tid).failure = Some(failed);
+                pass.waiting.push_back(tid);
             }
         }
     }
@@ -478,17 +516,18 @@ impl Daemon {
         if drain.leave_by.is_some_and(|by| now >= by) {
             return self.leave_if_stopping();
         }
-        drain.looks = true;
-        if drain.active || drain.saves {
-            drain.waiting.extend(std::mem::take(&mut drain.later));
-            self.cx.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
+        match &mut drain.stage {
+            Stage::Saving(saves) => saves.retries = true,
+            Stage::Moving(pass) => pass.retry(),
+            Stage::Idle | Stage::Proposed => return,
         }
+        self.cx.set_timer(now + limits::DRAIN_LOOK, Timer::Drain);
     }
 
     /// A checkpoint has ended: tries the tasks that waited for that.
     pub(in crate::daemon) fn drain_on(&mut self) {
-        if let Some(drain) = self.drain.as_mut().filter(|drain| drain.active) {
-            drain.waiting.extend(std::mem::take(&mut drain.later));
+        if let Some(pass) = self.drain.as_mut().and_then(Drain::pass) {
+            pass.retry();
         }
     }
 
@@ -506,10 +545,10 @@ impl Daemon {
         self.answer_drain(Err(failed));
         self.leave_if_stopping();
         let stopping = self.is_stopping();
-        self.drain = self.drain.take().filter(|_| stopping).map(|mut drain| {
-            (drain.active, drain.saves) = (false, false);
-            drain
-        });
+        match &mut self.drain {
+            Some(drain) if stopping => drain.stage = Stage::Idle,
+            drain => *drain = None,
+        }
     }
 
     fn answer_drain(&mut self, result: Result<DrainReport, Failed>) {

@@ -129,7 +129,7 @@ impl Departure {
         match underway.aim {
             Aim::Leave { .. } => Next::HandOver,
             Aim::Halt { index } => {
-                let ended = !tasks.values().any(|task| task.process);
+                let ended = !tasks.values().any(|task| task.process.exists());
                 let alone = cx.is_alone();
                 let told = cx.now >= begun + limits::HALT_LINGER && cx.agreement.all_have(index);
                 match ended && (alone || told) {
@@ -160,7 +160,7 @@ pub(in crate::daemon) fn signal_all(
     signal: i32,
 ) {
     for (tid, task) in tasks {
-        if task.process {
+        if task.process.exists() {
             cx.emit(Output::Signal(*tid, signal));
         }
     }

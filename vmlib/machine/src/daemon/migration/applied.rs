@@ -3,7 +3,7 @@
 use super::{MovesUnderway, incoming::Arriving, outgoing::Leaving};
 use crate::{
     Output,
-    daemon::{Daemon, context::past, local_task::LocalTask},
+    daemon::{Daemon, context::past, local_task::LocalTask, task_life::Process},
 };
 use vm_wire::{
     HostId, Message, Tid,
@@ -66,7 +66,7 @@ impl Daemon {
         incarnation: u32,
         suspended: Option<bool>,
     ) {
-        let known = self.tasks.get(&tid).map(|task| task.image.is_some());
+        let known = self.tasks.get(&tid).map(LocalTask::is_suspended);
         match (known, suspended) {
             (Some(false), Some(true)) => self.settle_suspended(tid, incarnation),
             (Some(true), Some(false)) => self.settle_resumed(tid, incarnation),
@@ -84,9 +84,9 @@ impl Daemon {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
-        let connected = task.connected && !task.leaving && !task.frozen;
+        let connected = task.process.is_connected() && !task.end.leaves() && !task.frozen;
         self.cx.routes.set_connected(tid, connected);
-        if let Some(status) = task.status {
+        if let Some(status) = task.end.proposed() {
             // The process ended meanwhile. The exit that was proposed then is void.
             self.cx.agreement.propose(Change::Exit {
                 tid,
@@ -128,14 +128,11 @@ impl Daemon {
             false => HostId::NONE,
         };
         let (hosts, awaits) = (std::mem::take(&mut belongings.hosts), belongings.awaits);
+        let image = belongings.suspended.take().filter(|_| rests);
         let mut task = LocalTask::new(app.unwrap_or(tid), console, None);
         task.take_up(belongings);
-        (task.connected, task.process) = (!arrived.lost, !arrived.lost);
-        if rests {
-            (task.connected, task.process, task.frozen) = (true, false, true);
-        } else {
-            task.image = None;
-        }
+        task.frozen = rests;
+        task.process = image.map_or_else(|| Process::arrived(arrived.lost), Process::Suspended);
         for what in &task.watches {
             self.watching.watchers.entry(*what).or_default().insert(tid);
         }
@@ -195,7 +192,7 @@ impl Daemon {
                 {
                     self.send_answer_after(tid, task.asked, answer);
                 }
-                if let Some(ExitStatus::Signal(signal)) = task.status
+                if let Some(ExitStatus::Signal(signal)) = task.end.proposed()
                     && (was_suspended || task.signalled == Some(signal))
                 {
                     // The task was ended by this signal while it was suspended or frozen here, so
@@ -230,7 +227,7 @@ impl Daemon {
         };
         let frame = located.frame();
         for (other, task) in &self.tasks {
-            if task.connected && !task.frozen && *other != tid {
+            if task.process.is_connected() && !task.frozen && *other != tid {
                 let frame = frame.clone().between(self.cx.tid, *other);
                 self.cx.emit(Output::Task(*other, frame));
             }

@@ -1,14 +1,12 @@
 //! Reasons against a move of a task. The daemon that would refuse the move replies to the check, so
 //! that the check and the move give the same reasons.
 
-use crate::{
-    Time,
-    daemon::{
-        Daemon,
-        local_task::LocalTask,
-        objection::{CUT, Objection, STOPPED},
-        requester::Requester,
-    },
+use crate::daemon::{
+    Daemon,
+    local_task::LocalTask,
+    objection::{CUT, Objection, STOPPED},
+    requester::Requester,
+    task_life::Launch,
 };
 use std::collections::BTreeSet;
 use vm_wire::{
@@ -101,10 +99,11 @@ impl Daemon {
         if task.is_some_and(|task| task.token.is_some() && task.pid != 0) {
             let text = "it has not called vmlib::init: only programs that use vmlib can be moved; \
                         if it has just started, try again";
-            let new = |since: Time| self.cx.now < since + limits::CUT_START;
-            reasons.push(match task.and_then(|task| task.launched).is_some_and(new) {
-                true => Objection::passing(text),
-                false => Objection::lasting(text),
+            reasons.push(match task.map(|task| task.launch) {
+                Some(Launch::Done(since)) if self.cx.now < since + limits::CUT_START => {
+                    Objection::passing(text)
+                }
+                _ => Objection::lasting(text),
             });
         } else if busy {
             // Another request moves the task.

@@ -3,7 +3,13 @@
 use super::outgoing::{Leaving, Stage};
 use crate::{
     Output, Written,
-    daemon::{Daemon, context::Timer, objection::STOPPED, task_request::Waiting},
+    daemon::{
+        Daemon, LocalTask,
+        context::Timer,
+        objection::STOPPED,
+        task_life::{End, Process},
+        task_request::Waiting,
+    },
     placement,
 };
 use vm_wire::{
@@ -114,11 +120,7 @@ impl Daemon {
         let Some(host) = self.cx.agreement.state().host(from) else {
             return;
         };
-        if self
-            .tasks
-            .get(&tid)
-            .is_some_and(|task| task.image.is_some())
-        {
+        if self.tasks.get(&tid).is_some_and(LocalTask::is_suspended) {
             let addr = host.facts.addr.clone();
             return self.bring_image(tid, addr, ticket);
         }
@@ -306,8 +308,8 @@ impl Daemon {
             Some(Waiting::Elsewhere(host)) => (false, host),
             Some(_) => return,
         };
-        let there = task.process || task.image.is_some();
-        if moving.stage != Stage::Loading || moving.loaded.is_none() || !there || task.exiting {
+        let is_here = task.process != Process::Ended && task.end == End::None;
+        if moving.stage != Stage::Loading || moving.loaded.is_none() || !is_here {
             return;
         }
         let (consoles, cx) = (&mut self.consoles, &mut self.cx);
@@ -333,7 +335,11 @@ impl Daemon {
             untaken: task.untaken.iter().map(Frame::to_body).collect(),
             hosts: self.watching.known.iter().copied().collect(),
             portable: task.stops.is_portable(),
-            suspended: task.image.clone().filter(|_| moving.way.suspended),
+            suspended: task
+                .process
+                .image()
+                .filter(|_| moving.way.suspended)
+                .cloned(),
             work_dir: None,
         };
         let release = MoveRelease {
@@ -392,13 +398,13 @@ impl Daemon {
     /// The task resumes on this host. `writes`: a copy of the process may still write its image.
     pub(in crate::daemon) fn go_on(&mut self, tid: Tid, writes: bool) {
         let task = self.tasks.get_mut(&tid);
-        let Some(task) = task.filter(|task| task.image.is_none()) else {
+        let Some(task) = task.filter(|task| !task.is_suspended()) else {
             return;
         };
         if !std::mem::replace(&mut task.frozen, false) {
             return;
         }
-        let connected = task.connected && !task.leaving;
+        let connected = task.process.is_connected() && !task.end.leaves();
         let generation = self.cx.agreement.state().epochs(task.app).generation;
         let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
         self.cx.routes.set_connected(tid, connected);

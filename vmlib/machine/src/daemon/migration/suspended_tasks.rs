@@ -23,7 +23,10 @@
 use super::outgoing::{Leaving, Stage};
 use crate::{
     Output,
-    daemon::{Daemon, context::Timer, requester::Requester, signal_numbers::SIGKILL},
+    daemon::{
+        Daemon, LocalTask, context::Timer, requester::Requester, signal_numbers::SIGKILL,
+        task_life::Process,
+    },
     placement,
 };
 use std::collections::BTreeSet;
@@ -39,9 +42,7 @@ use vm_wire::{
 impl Daemon {
     /// Whether a task of this host is a suspended task.
     pub(in crate::daemon) fn is_suspended(&self, tid: Tid) -> bool {
-        self.tasks
-            .get(&tid)
-            .is_some_and(|task| task.image.is_some())
+        self.tasks.get(&tid).is_some_and(LocalTask::is_suspended)
     }
 
     /// Fails if the application has a suspended task: then no checkpoint of it can be made.
@@ -199,7 +200,8 @@ impl Daemon {
     /// process has ended meanwhile has ended, and is not suspended.
     pub(in crate::daemon) fn release_to_store(&mut self, tid: Tid) {
         let (now, me) = (self.cx.now, self.cx.me);
-        let process = self.tasks.get(&tid).is_some_and(|task| task.process);
+        let task = self.tasks.get(&tid);
+        let process = task.is_some_and(|task| task.process.exists());
         let Some(moving) = self.migration.leaving.get_mut(&tid) else {
             return;
         };
@@ -243,10 +245,13 @@ impl Daemon {
             return;
         };
         self.cx.counters.moves.suspended += 1;
-        task.image = moving.image.clone();
-        (task.process, task.pid, task.frozen, task.connected) = (false, 0, true, true);
+        task.process = match moving.image.clone() {
+            Some(image) => Process::Suspended(image),
+            None => Process::Ended,
+        };
+        (task.pid, task.frozen) = (0, true);
         let killed = task.signalled == Some(SIGKILL);
-        let (app, status) = (task.app, task.status);
+        let (app, status) = (task.app, task.end.proposed());
         self.cx.routes.set_connected(tid, false);
         self.cx.emit(Output::Discard(tid));
         if let Some(status) = status {
@@ -299,9 +304,10 @@ impl Daemon {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
-        let (Some(image), Some(moving)) =
-            (task.image.clone(), self.migration.leaving.get_mut(&tid))
-        else {
+        let (Some(image), Some(moving)) = (
+            task.process.image().cloned(),
+            self.migration.leaving.get_mut(&tid),
+        ) else {
             return;
         };
         let app = task.app;
@@ -347,8 +353,8 @@ impl Daemon {
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
-        (task.process, task.connected, task.frozen) = (!lost, !lost, false);
-        let (app, status, exiting) = (task.app, task.status, task.exiting);
+        (task.process, task.frozen) = (Process::arrived(lost), false);
+        let (app, status) = (task.app, task.end.proposed());
         let raw = app == tid && task.console != HostId::NONE;
         let sent_again = task.absent.missed_chunks();
         let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
@@ -363,7 +369,7 @@ impl Daemon {
         self.consoles.renew_output(&mut self.cx, tid);
         self.tell_again(tid);
         self.send_on(tid, waited, missed);
-        if let Some(status) = status.filter(|_| exiting) {
+        if let Some(status) = status {
             // The task was ended meanwhile. The exit that was proposed then is void.
             self.cx.emit(Output::Signal(tid, SIGKILL));
             self.propose_end(tid, incarnation, status);
@@ -398,7 +404,7 @@ impl Daemon {
     /// Ends the suspended tasks of an application whose master has ended with an error.
     pub(in crate::daemon) fn end_suspended_of(&mut self, master: Tid) {
         let of_it = self.tasks.iter().filter(|(_, task)| task.app == master);
-        let suspended = of_it.filter(|(tid, task)| task.image.is_some() && **tid != master);
+        let suspended = of_it.filter(|(tid, task)| task.is_suspended() && **tid != master);
         for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             self.end_suspended_task(tid);
         }
@@ -406,7 +412,7 @@ impl Daemon {
 
     /// Ends the suspended tasks of this host, because the host leaves or the machine halts.
     pub(in crate::daemon) fn end_suspended(&mut self) {
-        let suspended = self.tasks.iter().filter(|(_, task)| task.image.is_some());
+        let suspended = self.tasks.iter().filter(|(_, task)| task.is_suspended());
         for tid in suspended.map(|(tid, _)| *tid).collect::<Vec<_>>() {
             match self.cx.agreement.state().halted() {
                 true => self.drop_image(tid),
@@ -426,9 +432,10 @@ impl Daemon {
     /// A task is not suspended any more: removes its image.
     pub(in crate::daemon) fn drop_image(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.get_mut(&tid)
-            && let Some(image) = task.image.take()
+            && let Process::Suspended(image) = &mut task.process
         {
-            let (app, name) = (task.app, image.name);
+            let (app, name) = (task.app, std::mem::take(&mut image.name));
+            task.process = Process::Ended;
             self.cx.emit(Output::DropSuspended { app, name });
         }
     }

@@ -1,7 +1,11 @@
 //! The steps of a move at its target: offer, image, release (see [`super`]).
 
 use super::incoming::Arriving;
-use crate::{Output, daemon::Daemon, placement};
+use crate::{
+    Output,
+    daemon::{Daemon, task_life::End},
+    placement,
+};
 use vm_wire::{
     HostId, Tid,
     agreed::{Change, ExitStatus},
@@ -221,12 +225,13 @@ impl Daemon {
 
     pub(in crate::daemon) fn lose_arrived(&mut self, tid: Tid, incarnation: u32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
-            task.exiting = true;
+            let status = ExitStatus::HostLost;
+            task.end = End::Proposed(status);
             self.cx.agreement.propose(Change::Exit {
                 tid,
                 host: self.cx.me,
                 incarnation,
-                status: ExitStatus::HostLost,
+                status,
                 killed: false,
                 unasked: false,
             });

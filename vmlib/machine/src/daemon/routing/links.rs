@@ -79,7 +79,7 @@ impl Daemon {
         };
         let frame = located.frame();
         for (tid, task) in &self.tasks {
-            if task.connected {
+            if task.process.is_connected() {
                 let frame = frame.clone().between(self.cx.tid, *tid);
                 self.cx.emit(Output::Task(*tid, frame));
             }

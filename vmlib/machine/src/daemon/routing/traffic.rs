@@ -81,7 +81,7 @@ impl Daemon {
         if task.frozen {
             self.cx.counters.moves.frames_kept += 1;
         }
-        if task.leaving {
+        if task.end.leaves() {
             self.cx
                 .keeper
                 .handle(self.cx.now, &frame, &mut self.cx.frames);

@@ -8,7 +8,7 @@
 use super::spawning::Enrolling;
 use crate::{
     ConnId, Output,
-    daemon::{Daemon, local_task::LocalTask},
+    daemon::{Daemon, local_task::LocalTask, task_life::Process},
     placement,
 };
 use std::collections::{BTreeSet, VecDeque};
@@ -115,7 +115,9 @@ impl Daemon {
 
     fn welcome(&mut self, tid: Tid, conn: ConnId, offer: Offer, pid: u32) {
         let state = self.cx.agreement.state();
-        let (Some(task), Some(local)) = (state.living_task(tid), self.tasks.get_mut(&tid)) else {
+        let local = self.tasks.get_mut(&tid);
+        let local = local.filter(|local| local.process.exists());
+        let (Some(task), Some(local)) = (state.living_task(tid), local) else {
             let text = "this task has ended";
             let failed = Failed::new(FailKind::Refused, text);
             self.cx.emit(Output::Reject(conn, failed.frame()));
@@ -123,7 +125,7 @@ impl Daemon {
         };
         let epochs = state.epochs(task.app);
         local.token = None;
-        local.connected = true;
+        local.process = Process::Connected;
         local.pid = pid;
         let welcome = Welcome {
             version: Offer::OURS.choose(offer).unwrap_or_default(),
@@ -179,8 +181,8 @@ impl Daemon {
     pub(in crate::daemon) fn on_task_gone(&mut self, tid: Tid) {
         // A suspended task has no process. The closed connection was that of its earlier process.
         let task = self.tasks.get_mut(&tid);
-        if let Some(task) = task.filter(|task| task.image.is_none()) {
-            task.connected = false;
+        if let Some(task) = task.filter(|task| !task.is_suspended()) {
+            task.process.disconnect();
             self.cx.routes.set_connected(tid, false);
         }
     }

@@ -15,7 +15,9 @@ use crate::{
     Output, Void,
     daemon::{
         Daemon,
+        local_task::LocalTask,
         signal_numbers::SIGKILL,
+        task_life::{End, Launch, Process},
         task_request::{Reply, Waiting},
     },
 };
@@ -32,7 +34,7 @@ impl Daemon {
         let forgotten = state
             .task(frame.header.to)
             .is_some_and(|task| !task.is_alive());
-        let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.leaving) else {
+        let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.end.leaves()) else {
             return;
         };
         if !forgotten {
@@ -51,7 +53,6 @@ impl Daemon {
                         this host; try again when those have received";
             return Reply::failed(FailKind::Limit, text);
         }
-        task.leaving = true;
         self.cx.keeper.left(tid, exit.last);
         // Acknowledgements of the task's messages go to the keeper from now on.
         self.cx.routes.set_connected(tid, false);
@@ -67,10 +68,9 @@ impl Daemon {
         };
         // A task that has ended in the log may have been restarted; then the ended process is of
         // the earlier generation.
-        if let Some(task) = self.tasks.get_mut(&tid).filter(|task| !task.ended)
-            && !std::mem::replace(&mut task.exiting, true)
-        {
-            task.status = Some(status);
+        let task = self.tasks.get_mut(&tid);
+        if let Some(task) = task.filter(|task| task.end == End::None) {
+            task.end = End::Proposed(status);
             self.propose_end(tid, incarnation, status);
         }
     }
@@ -101,8 +101,7 @@ impl Daemon {
     pub(in crate::daemon) fn on_launched(&mut self, tid: Tid, pid: u32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.pid = pid;
-            task.starting = None;
-            task.launched = Some(self.cx.now);
+            task.launch = Launch::Done(self.cx.now);
         }
         self.consoles.on_process_started(&mut self.cx, tid);
     }
@@ -114,21 +113,26 @@ impl Daemon {
     }
 
     pub(in crate::daemon) fn on_process_ended(&mut self, tid: Tid, status: ExitStatus) {
-        if self.tasks.get(&tid).is_none_or(|task| task.image.is_some()) {
+        if self.tasks.get(&tid).is_none_or(LocalTask::is_suspended) {
             let failed = self.restorer_ended(tid, status);
             return self.on_arrived(tid, Err(failed));
         }
-        if self.tasks.get(&tid).is_none_or(|task| !task.process) {
+        if self
+            .tasks
+            .get(&tid)
+            .is_none_or(|task| !task.process.exists())
+        {
             return;
         }
         self.consoles.send_last(&mut self.cx, tid);
         let Some(task) = self.tasks.get_mut(&tid) else {
             return;
         };
-        task.process = false;
-        task.starting = None;
-        task.connected = false;
-        let (app, together) = (task.app, task.together);
+        task.process = Process::Ended;
+        if matches!(task.launch, Launch::Begun(_)) {
+            task.launch = Launch::NotBegun;
+        }
+        let (app, together) = (task.app, task.end.together());
         self.cx.routes.set_connected(tid, false);
         self.propose_exit(tid, status);
         match together {
@@ -154,11 +158,8 @@ impl Daemon {
         self.hold_no_more(tid);
         self.cx.keeper.ended(tid);
         if let Some(task) = self.tasks.get_mut(&tid) {
-            task.ended = true;
-            if matches!(status, ExitStatus::Suspended | ExitStatus::RolledBack) {
-                task.together = Some(status);
-            }
-            if status == ExitStatus::RolledBack && task.process {
+            task.end.apply(status);
+            if status == ExitStatus::RolledBack && task.process.exists() {
                 self.cx.emit(Output::Signal(tid, SIGKILL));
             }
             self.drop_image(tid);
@@ -190,7 +191,7 @@ impl Daemon {
     /// Kills the tasks of an application on this host, because its master ended with an error.
     fn kill_application(&mut self, master: Tid) {
         for (tid, task) in &self.tasks {
-            if task.app == master && task.process && *tid != master {
+            if task.app == master && task.process.exists() && *tid != master {
                 self.cx.emit(Output::Signal(*tid, SIGKILL));
             }
         }
@@ -200,7 +201,8 @@ impl Daemon {
     /// Forgets the state of a task that has ended: its watches once the log has its end, everything
     /// once its process has ended, too.
     fn forget_task(&mut self, tid: Tid) {
-        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.ended) else {
+        let task = self.tasks.get_mut(&tid);
+        let Some(task) = task.filter(|task| task.end.is_applied()) else {
             return;
         };
         if let Some(token) = task.token.take() {
@@ -214,7 +216,7 @@ impl Daemon {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
-        let (gone, app) = (!task.process, task.app);
+        let (gone, app) = (!task.process.exists(), task.app);
         self.forget_watches(tid);
         if gone {
             self.parked.by_task.remove(&tid);

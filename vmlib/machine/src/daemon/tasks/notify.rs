@@ -75,7 +75,8 @@ impl Daemon {
     /// A task waits for messages of the task `about`.
     pub(in crate::daemon) fn on_await(&mut self, tid: Tid, about: Tid) {
         // The library repeats this to the owner when the task resumes.
-        if self.is_released(tid) || !self.tasks.get(&tid).is_some_and(|task| task.connected) {
+        let task = self.tasks.get(&tid);
+        if self.is_released(tid) || !task.is_some_and(|task| task.process.takes_notices()) {
             return;
         }
         let state = self.cx.agreement.state();
@@ -239,7 +240,11 @@ impl Daemon {
     /// is kept until the task has acknowledged it, because unread frames in the task's socket do
     /// not move with the task.
     fn tell_task(&mut self, tid: Tid, frame: Frame) {
-        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.connected) else {
+        let Some(task) = self
+            .tasks
+            .get_mut(&tid)
+            .filter(|task| task.process.takes_notices())
+        else {
             return;
         };
         task.told += 1;

@@ -80,7 +80,11 @@ impl Daemon {
         if self.is_released(tid) {
             return;
         }
-        let Some(task) = self.tasks.get_mut(&tid).filter(|task| task.connected) else {
+        let Some(task) = self
+            .tasks
+            .get_mut(&tid)
+            .filter(|task| task.process.takes_notices())
+        else {
             return;
         };
         let number = frame.header.request;

@@ -72,7 +72,7 @@ impl Daemon {
     pub(in crate::daemon) fn signal_run(&mut self, tid: Tid, signal: i32) {
         let state = self.cx.agreement.state();
         let goes_back = state.recovering(tid).is_some() || state.suspended(tid).is_some();
-        match self.tasks.get(&tid).filter(|task| task.process) {
+        match self.tasks.get(&tid).filter(|task| task.process.exists()) {
             Some(_) if !goes_back => self.signal_process(tid, signal),
             // The task may be on another host, or may have ended before the signal arrived.
             _ => drop(self.signal(tid, signal)),
@@ -82,7 +82,7 @@ impl Daemon {
     pub(in crate::daemon) fn signal_process(&mut self, tid: Tid, signal: i32) {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.signalled = Some(signal);
-            if task.image.is_some() {
+            if task.is_suspended() {
                 return self.propose_exit(tid, ExitStatus::Signal(signal));
             }
         }
