@@ -42,7 +42,7 @@ fn save(store: &Store, epoch: u32, keep: u32, bytes: usize) -> Manifest {
             host: "alpha".to_owned(),
             arch: "x86_64".to_owned(),
             incarnation: 1,
-            asker: Tid::daemon(MACHINE, HostId(1)),
+            requester: Tid::daemon(MACHINE, HostId(1)),
             request: 5,
             index: 0,
             program: "hello".to_owned(),

@@ -197,8 +197,10 @@ fn an_application_that_another_machine_has_restarted_is_not_saved_any_more() {
     let former = Cluster::on_loopback(1);
     let mut run = former.nodes[0].client();
     let master = run.run("vmtest", &["idle"]);
-    let mut asker = former.nodes[0].client();
-    wait_for("a checkpoint", PATIENCE, || asker.save(master, false).ok());
+    let mut requester = former.nodes[0].client();
+    wait_for("a checkpoint", PATIENCE, || {
+        requester.save(master, false).ok()
+    });
     let mut later = Cluster::on_loopback(0);
     std::os::unix::fs::symlink(former.store(), later.store()).expect("a link");
     later.add(&[]);
@@ -213,7 +215,9 @@ fn an_application_that_another_machine_has_restarted_is_not_saved_any_more() {
         entries.map(|entry| entry.id).collect::<Vec<_>>()
     };
     let before = listed();
-    let failed = asker.save(master, false).expect_err("it is the other's");
+    let failed = requester
+        .save(master, false)
+        .expect_err("it is the other's");
     assert!(
         failed.text.contains("has restarted the application"),
         "{failed}"

@@ -8,7 +8,7 @@
 //! ([`crate::save_in_call`]).
 //!
 //! While it stands, the task tells its daemon that it is saved, and waits for one word: go on. It comes
-//! here, when the move was taken back or the checkpoint has all that it needs; or it comes to the
+//! here, when the move was aborted or the checkpoint has all that it needs; or it comes to the
 //! process that was made on the other host, over the new interrupt socket. Either way the next call of
 //! the library finds that the task was [`renewals`] times frozen, and begins its channels anew
 //! ([`crate::primitive`]).
@@ -242,7 +242,7 @@ fn await_go() {
 /// Ends the process: what brought it back is no machine.
 fn stray() -> ! {
     let text =
-        b"vmlib: this is the image of a task, which only a machine brings back: see vm restart\n";
+        b"vmlib: this is the image of a task, which only a machine restores: see vm restart\n";
     // Nobody may be there to read it.
     let _ = rustix::io::write(borrowed(libc::STDERR_FILENO), text);
     end_process_in_handler()

@@ -31,7 +31,7 @@ impl Console {
         bar.finish_and_clear();
         if let Err(ClientError::Interrupted) = report {
             let text =
-                format!("the drain of {host} goes on: 'vm conf' shows how many tasks are left");
+                format!("the drain of {host} continues: 'vm conf' shows how many tasks are left");
             self.renderer.notice(&text)?;
         }
         let report = report?;

@@ -28,7 +28,7 @@ impl Console {
         });
         moving.end();
         if let Err(ClientError::Interrupted) = report {
-            let text = format!("the move of {name} goes on: 'vm ps' shows on which host it is");
+            let text = format!("the move of {name} continues: 'vm ps' shows on which host it is");
             self.renderer.notice(&text)?;
         }
         let report = report?;

@@ -107,11 +107,11 @@ fn an_interrupted_move_or_drain_is_reported_as_still_in_progress() {
     for (words, says) in [
         (
             &["move", "t1.7", "beta"][..],
-            "vm: the move of t1.7 goes on: 'vm ps' shows on which host it is\n",
+            "vm: the move of t1.7 continues: 'vm ps' shows on which host it is\n",
         ),
         (
             &["drain", "beta"],
-            "vm: the drain of beta goes on: 'vm conf' shows how many tasks are left\n",
+            "vm: the drain of beta continues: 'vm conf' shows how many tasks are left\n",
         ),
     ] {
         let dir = tempfile::tempdir().unwrap();

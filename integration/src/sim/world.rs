@@ -133,7 +133,7 @@ impl World {
             images: Vec::new(),
             claims: Vec::new(),
             expected: BTreeMap::new(),
-            wishes: BTreeMap::new(),
+            requests: BTreeMap::new(),
             opened: BTreeMap::new(),
             coordinators: Vec::new(),
             phases_met: BTreeMap::new(),
@@ -187,7 +187,7 @@ impl World {
             self.queue.after(delay, Event::AskJoin(slot));
         }
         self.queue.after(500 * MS, Event::Populate);
-        self.queue.after(SECOND, Event::Wishes);
+        self.queue.after(SECOND, Event::Requests);
         self.queue.after(SECOND, Event::Strike(0));
         if self.shelf.is_used() {
             self.queue.after(SECOND, Event::Suspensions);
@@ -243,7 +243,7 @@ impl World {
             Event::Stored(index, way, saved) => self.stored(index, way, saved),
             Event::Shelved(shelving) => self.shelved(*shelving),
             Event::Suspensions => {
-                self.wish_suspensions();
+                self.request_suspensions();
                 Ok(())
             }
             Event::Copied(index, ticket) => {
@@ -255,8 +255,8 @@ impl World {
                 self.undrain_host(slot);
                 Ok(())
             }
-            Event::Wishes => {
-                self.wish_moves();
+            Event::Requests => {
+                self.request_moves();
                 Ok(())
             }
             Event::Leaves(conn) => self.console_leaves(conn),

@@ -131,7 +131,7 @@ fn check_back(scene: &mut Scene, cell: &Cell) {
             });
         }
     } else {
-        scene.run.output_until("goes back to its last checkpoint");
+        scene.run.output_until("restarts from its last checkpoint");
         scene.run.output_until("runs again on");
         // The standard input of the recovered application is empty, so it ends.
         ends_well(scene, WHOLE, "it went back");

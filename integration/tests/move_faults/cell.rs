@@ -1,6 +1,6 @@
 //! The cells of the matrix: the faults, and the outcomes that must follow.
 
-use At::{Asker, Source, Target};
+use At::{Source, SpawnRequester, Target};
 use Deed::{
     AskAnew, AskElsewhere, AskTwice, AskedAtTarget, CallerMoves, ConsoleKilled, DiskFull,
     LeaderKilled, LinkCut, MemoryFull, None, SourceCutOff, TargetCutOff,
@@ -11,7 +11,7 @@ use Then::{Ends, EndsOrMoves, Moves, Stays, StaysOrEnds, StaysOrMoves};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// The host where the move was requested, with the application's coordinator.
-    Asker,
+    SpawnRequester,
     Source,
     Target,
 }
@@ -51,7 +51,7 @@ pub enum Deed {
     CallerMoves,
     /// After the move was aborted, it is requested again.
     AskAnew,
-    /// The leader, which is neither source nor target nor asker, gets SIGKILL.
+    /// The leader, which is neither source nor target nor requester, gets SIGKILL.
     LeaderKilled,
     /// The cable of the source is cut.
     SourceCutOff,
@@ -132,13 +132,17 @@ pub const MATRIX: [Cell; 91] = [
     cell(Target, "send.MoveReady", "stop", Stays).told("'n3' was lost"),
     cell(Target, "send.MoveReady", "delay-700", Moves),
     cell(Target, "send.MoveReady", "delay-6000", Stays).told("initialisation took too long"),
-    cell(Target, "send.MoveReady", "delay-6000", Stays).and(Asker, "send.MoveCancel", "delay-500"),
-    cell(Asker, "send.MoveOrder", "delay-700", Moves),
+    cell(Target, "send.MoveReady", "delay-6000", Stays).and(
+        SpawnRequester,
+        "send.MoveCancel",
+        "delay-500",
+    ),
+    cell(SpawnRequester, "send.MoveOrder", "delay-700", Moves),
     cell(Source, "send.MoveReported", "delay-700", Moves),
     cell(Target, "send.MoveAsk", "delay-700", Moves).with(AskedAtTarget),
-    cell(Asker, "send.MoveProgress", "delay-700", Moves).with(AskedAtTarget),
-    cell(Asker, "coordinator.initialisation", "end", Moves),
-    cell(Asker, "coordinator.initialisation", "hold", Moves),
+    cell(SpawnRequester, "send.MoveProgress", "delay-700", Moves).with(AskedAtTarget),
+    cell(SpawnRequester, "coordinator.initialisation", "end", Moves),
+    cell(SpawnRequester, "coordinator.initialisation", "hold", Moves),
     cell(Source, "send.MoveOffer", "delay-700", Moves).with(LeaderKilled),
     // Copying, while the task runs.
     cell(Source, "order.copy", "kill", Ends),
@@ -151,13 +155,13 @@ pub const MATRIX: [Cell; 91] = [
     cell(Target, "receiver", "stop", Stays).told("the process that receives its image hangs"),
     cell(Target, "receiver", "reset", Stays),
     cell(Target, "receiver", "delay-4000", Moves),
-    cell(Target, "receiver", "break", Stays).told("'n3' could not bring it back"),
-    cell(Target, "restorer", "kill", Stays).told("'n3' could not bring it back"),
+    cell(Target, "receiver", "break", Stays).told("'n3' could not restore it"),
+    cell(Target, "restorer", "kill", Stays).told("'n3' could not restore it"),
     cell(Target, "restorer", "stop", Stays).told("the process that was to become it hangs"),
     cell(Target, "restorer", "delay-4000", Moves),
     cell(Source, "report.copied", "kill", Ends),
-    cell(Asker, "coordinator.copying", "end", Moves),
-    cell(Asker, "coordinator.copying", "hold", Moves),
+    cell(SpawnRequester, "coordinator.copying", "end", Moves),
+    cell(SpawnRequester, "coordinator.copying", "hold", Moves),
     cell(Source, "sender", "delay-700", Moves).with(LeaderKilled),
     cell(Source, "sender", "delay-1500", Ends).with(SourceCutOff),
     cell(Source, "sender", "delay-1500", Stays)
@@ -172,10 +176,10 @@ pub const MATRIX: [Cell; 91] = [
     cell(Source, "report.saved", "kill", Ends),
     cell(Source, "report.saved", "stop", Ends),
     cell(Source, "report.saved", "task", EndsOrMoves),
-    cell(Asker, "coordinator.interruption", "end", Moves),
-    cell(Asker, "coordinator.interruption", "hold", Moves),
-    cell(Asker, "coordinator.saving", "end", Moves),
-    cell(Asker, "coordinator.saving", "hold", Moves),
+    cell(SpawnRequester, "coordinator.interruption", "end", Moves),
+    cell(SpawnRequester, "coordinator.interruption", "hold", Moves),
+    cell(SpawnRequester, "coordinator.saving", "end", Moves),
+    cell(SpawnRequester, "coordinator.saving", "hold", Moves),
     // The target restores the image.
     cell(Target, "report.back", "kill", Stays),
     cell(Target, "report.back", "stop", Stays),
@@ -202,8 +206,8 @@ pub const MATRIX: [Cell; 91] = [
     cell(Target, "begin", "kill", Ends),
     cell(Source, "discard", "kill", Moves),
     cell(Source, "send.MoveEnd", "delay-700", Moves),
-    cell(Asker, "coordinator.resumption", "end", Moves),
-    cell(Asker, "coordinator.resumption", "hold", Moves),
+    cell(SpawnRequester, "coordinator.resumption", "end", Moves),
+    cell(SpawnRequester, "coordinator.resumption", "hold", Moves),
     // The move is aborted, and requested once more.
     cell(Target, "send.MoveReady", "delay-6000", Moves).with(AskAnew),
     cell(Target, "send.MoveReady", "delay-6000", Moves)
@@ -231,6 +235,6 @@ pub const MATRIX: [Cell; 91] = [
     // The target lacks memory or space on its disk.
     cell(Target, "restorer", "note", Stays)
         .with(MemoryFull)
-        .told("'n3' could not bring it back"),
+        .told("'n3' could not restore it"),
     cell(Target, "restorer", "note", Moves).with(DiskFull),
 ];

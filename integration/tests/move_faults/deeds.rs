@@ -55,7 +55,7 @@ pub fn ask(scene: &Scene, cell: &Cell) -> (Option<bool>, String) {
 fn asked_move(scene: &Scene, cell: &Cell) -> (bool, String) {
     let at = match cell.deed {
         Deed::AskedAtTarget => At::Target,
-        _ => At::Asker,
+        _ => At::SpawnRequester,
     };
     let request = Request::Move(scene.callee, Some("n3".to_owned()), MoveWay::default());
     match scene.node(at).client().ask(&request) {
@@ -85,7 +85,7 @@ fn meanwhile(scene: &Scene, cell: &Cell) -> String {
         Deed::AskElsewhere => return second(scene, "n1"),
         Deed::CallerMoves => {
             let request = Request::Move(scene.caller, Some("n2".to_owned()), MoveWay::default());
-            match scene.node(At::Asker).client().ask(&request) {
+            match scene.node(At::SpawnRequester).client().ask(&request) {
                 Answer::Moved(_) => return "so is the caller".to_owned(),
                 other => panic!("the caller did not move: {other:?}"),
             }
@@ -107,7 +107,7 @@ fn ends(scene: &Scene) -> [usize; 2] {
 /// Checks that a second request is refused.
 fn second(scene: &Scene, host: &str) -> String {
     let request = Request::Move(scene.callee, Some(host.to_owned()), MoveWay::default());
-    match scene.node(At::Asker).client().ask(&request) {
+    match scene.node(At::SpawnRequester).client().ask(&request) {
         Answer::Failed(failed) => {
             assert_eq!(failed.kind, FailKind::Refused, "{failed}");
             assert!(failed.text.contains("on its way already"), "{failed}");
@@ -119,7 +119,7 @@ fn second(scene: &Scene, host: &str) -> String {
 
 /// A real console requests the move, and gets SIGKILL while the task moves.
 fn kill_console(scene: &Scene, cell: &Cell) {
-    let node = scene.node(At::Asker);
+    let node = scene.node(At::SpawnRequester);
     let shown = scene.callee.show(node.conf().machine).to_string();
     let mut command = Command::new(binaries::binary("vm"));
     command

@@ -33,7 +33,7 @@ const TOLD: Duration = Duration::from_secs(30);
 /// Plays one cell, and returns the console's reply.
 fn strike(cell: &Cell) -> Told {
     let mut scene = Scene::begin(cell)?;
-    let coordinator = scene.node(At::Asker).coordinator(None);
+    let coordinator = scene.node(At::SpawnRequester).coordinator(None);
     let start = Instant::now();
     let (moved, told) = deeds::ask(&scene, cell);
     assert!(start.elapsed() < TOLD, "{told} after {:?}", start.elapsed());
@@ -57,7 +57,9 @@ fn strike(cell: &Cell) -> Told {
         None => {}
     }
     if matches!(cell.fault.2, "end" | "hold") {
-        scene.node(At::Asker).coordinator(Some(coordinator));
+        scene
+            .node(At::SpawnRequester)
+            .coordinator(Some(coordinator));
     }
     match then {
         Then::Ends => check_ended(&mut scene, &told),

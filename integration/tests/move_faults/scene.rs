@@ -26,7 +26,7 @@ pub struct Scene {
     pub callee: Tid,
     /// The task that exchanges numbers with the callee.
     pub caller: Tid,
-    asker: usize,
+    requester: usize,
 }
 
 impl Scene {
@@ -39,7 +39,7 @@ impl Scene {
             true => Cluster::in_empty_namespaces(hosts)?,
             false => Cluster::on_loopback(0),
         };
-        let asker = if apart { 3 } else { 0 };
+        let requester = if apart { 3 } else { 0 };
         let mut disk = None;
         for number in 0..hosts {
             let name = format!("n{}", number + 1);
@@ -50,7 +50,7 @@ impl Scene {
             }
             let mut command = cluster.command(&name, &[]);
             for (at, point, action) in [Some(cell.fault), cell.also].into_iter().flatten() {
-                if number == place_of(at, asker) {
+                if number == place_of(at, requester) {
                     command.env("VM_FAULT", format!("{point}:{action}"));
                 }
             }
@@ -58,14 +58,18 @@ impl Scene {
             let await_host = Request::AwaitHost(name);
             assert_eq!(cluster.nodes[0].client().ask(&await_host), Answer::Done);
         }
-        let node = &cluster.nodes[asker];
+        let node = &cluster.nodes[requester];
         if apart {
             let voters = || {
                 let hosts = node.conf().hosts;
                 hosts.iter().filter(|host| host.voter).count()
             };
             wait_for("three voters", PATIENCE, || (voters() >= 3).then_some(()));
-            assert_eq!(cluster.leader(asker), 0, "who founds a machine leads it");
+            assert_eq!(
+                cluster.leader(requester),
+                0,
+                "who founds a machine leads it"
+            );
         }
         let mut run = node.client();
         match cell.deed {
@@ -84,23 +88,23 @@ impl Scene {
             run,
             callee,
             caller,
-            asker,
+            requester,
         })
     }
 
     /// The daemon of the host `at`.
     pub fn node(&self, at: At) -> &Node {
-        &self.cluster.nodes[place_of(at, self.asker)]
+        &self.cluster.nodes[place_of(at, self.requester)]
     }
 
     /// The index of the host `at` in the cluster.
     pub fn place(&self, at: At) -> usize {
-        place_of(at, self.asker)
+        place_of(at, self.requester)
     }
 
     /// The host of a task, if it lives.
     pub fn host_of(&self, tid: Tid) -> Option<String> {
-        let tasks = tasks(self.node(At::Asker)).into_iter();
+        let tasks = tasks(self.node(At::SpawnRequester)).into_iter();
         let mut of = tasks.filter(|row| row.tid == tid);
         of.next().map(|row| row.host)
     }
@@ -138,9 +142,9 @@ fn place(at: At) -> usize {
     place_of(at, 0)
 }
 
-fn place_of(at: At, asker: usize) -> usize {
+fn place_of(at: At, requester: usize) -> usize {
     match at {
-        At::Asker => asker,
+        At::SpawnRequester => requester,
         At::Source => 1,
         At::Target => 2,
     }

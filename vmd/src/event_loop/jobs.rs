@@ -24,7 +24,7 @@ use std::{
     },
     thread,
 };
-use vm_machine::Input;
+use vm_machine::{Input, ProcessInput, StoreInput};
 use vm_store::CheckpointId;
 use vm_wire::{
     Tid,
@@ -103,14 +103,17 @@ impl Jobs {
             dir,
         };
         let failed = refused(&self.find, job, "look up more programs")?;
-        Some(Input::ProgramFound(question, Err(failed)))
+        Some(Input::Process(ProcessInput::ProgramFound(
+            question,
+            Err(failed),
+        )))
     }
 
     /// Measures what tasks use. If the thread's queue is full, an empty result is returned at once.
     pub fn measure(&self, question: u64, tasks: Vec<(Tid, u32)>) -> Option<Input> {
         match self.measure.try_send(Job::Measure { question, tasks }) {
             Ok(()) => None,
-            Err(_) => Some(Input::Usage(question, Vec::new())),
+            Err(_) => Some(Input::Process(ProcessInput::Usage(question, Vec::new()))),
         }
     }
 
@@ -119,7 +122,11 @@ impl Jobs {
         let (app, epoch) = (checkpoint.agreed.app, checkpoint.agreed.epoch);
         let job = Job::Commit(checkpoint);
         let result = Err(refused(&self.commit, job, "commit more checkpoints")?);
-        Some(Input::Committed(Committed { app, epoch, result }))
+        Some(Input::Store(StoreInput::Committed(Committed {
+            app,
+            epoch,
+            result,
+        })))
     }
 
     /// Removes the files of a checkpoint that was not committed. If the thread's queue is full, the
@@ -142,14 +149,14 @@ impl Jobs {
             Job::Load(question, look),
             "read more checkpoints",
         )?;
-        Some(Input::Loaded(question, Err(failed)))
+        Some(Input::Store(StoreInput::Loaded(question, Err(failed))))
     }
 
     /// Reads the store inventory of an application. If the thread's queue is full, a failure is
     /// returned at once.
     pub fn stock(&self, question: u64, look: CheckpointQuery) -> Option<Input> {
         let failed = refused(&self.load, Job::Stock(question, look), "look at its store")?;
-        Some(Input::Stocked(question, Err(failed)))
+        Some(Input::Store(StoreInput::Inventory(question, Err(failed))))
     }
 
     /// Removes all checkpoints of an application. If the thread's queue is full, the checkpoints
@@ -186,14 +193,23 @@ fn work(
                 question,
                 program,
                 dir,
-            } => Input::ProgramFound(question, path.find(&program, dir.as_deref())),
-            Job::Measure { question, tasks } => Input::Usage(question, usage::measure(&tasks)),
+            } => Input::Process(ProcessInput::ProgramFound(
+                question,
+                path.find(&program, dir.as_deref()),
+            )),
+            Job::Measure { question, tasks } => {
+                Input::Process(ProcessInput::Usage(question, usage::measure(&tasks)))
+            }
             Job::Commit(checkpoint) => {
                 fault::at("commit");
-                Input::Committed(store.commit(&checkpoint))
+                Input::Store(StoreInput::Committed(store.commit(&checkpoint)))
             }
-            Job::Load(question, look) => Input::Loaded(question, store.load(look).map(Box::new)),
-            Job::Stock(question, look) => Input::Stocked(question, store.stock(look)),
+            Job::Load(question, look) => {
+                Input::Store(StoreInput::Loaded(question, store.load(look).map(Box::new)))
+            }
+            Job::Stock(question, look) => {
+                Input::Store(StoreInput::Inventory(question, store.stock(look)))
+            }
             Job::Forget(app) => {
                 store.forget(app);
                 continue;

@@ -11,7 +11,7 @@ use crate::{
     },
     process::helper_job::Form,
 };
-use vm_machine::{Output, Time};
+use vm_machine::{LinkOutput, MoveOutput, Output, ProcessOutput, StoreOutput, Time};
 use vm_store::{CheckpointId, Depth};
 use vm_wire::{Frame, HostId, Tid, interrupt::Folders, peer::MoveWay};
 
@@ -20,20 +20,13 @@ impl EventLoop {
     pub(super) fn perform(&mut self, output: Output) {
         let context = &mut self.context;
         match output {
-            // Other daemons.
             Output::Peer(host, frame) => self.send_to_peer(host, frame),
-            Output::Connect(host, addr) => self.links.connect(host, &addr, context),
-            Output::Disconnect(host) => self.links.disconnect(host, context),
-            Output::Joiner(conn, frame) => self.links.send_to_joiner(conn, frame, context),
-            Output::Linked => self.arrival.linked(),
-            Output::NotLinked(hosts) => self.arrival.not_linked(&hosts, &self.links, context),
-            Output::Address(addr) => {
-                let (daemon, links) = (&self.daemon, &mut self.links);
-                self.arrival.told(&addr, daemon, links, context);
-            }
-            // Tasks and consoles of this host.
             Output::Task(tid, frame) => self.locals.send_to_task(tid, frame, context),
-            Output::CloseTask(tid) => self.locals.close_task(tid, context),
+            Output::Console(conn, frame) => self.locals.send_to_console(conn, frame, context),
+            Output::Joiner(conn, frame) => self.links.send_to_joiner(conn, frame, context),
+            Output::Coordinator(number, frame) => {
+                self.coordinators.send(number, &frame, context);
+            }
             Output::Welcome {
                 conn,
                 tid,
@@ -44,96 +37,91 @@ impl EventLoop {
                 self.locals.welcome(conn, tid, &frame, socket, context);
             }
             Output::Reject(conn, frame) => self.locals.reject(conn, &frame, context),
-            Output::Console(conn, frame) => self.locals.send_to_console(conn, frame, context),
-            Output::Attach(conn, tid) => self.consoles.attach(conn, tid),
-            Output::StandardInput(tid, bytes) => self.type_in(tid, &bytes),
-            // Processes.
-            Output::FindProgram {
+            Output::CloseTask(tid) => self.locals.close_task(tid, context),
+            Output::Link(order) => self.perform_link(order),
+            Output::Process(order) => self.perform_process(order),
+            Output::Move(order) => self.perform_move(order),
+            Output::Store(order) => self.perform_store(order),
+            Output::Lease(end) => self.set_lease(end),
+            Output::Note(text) => log::info!("{text}"),
+            Output::End(result) => self.ended = Some(self.arrival.end(result, &self.links)),
+        }
+    }
+
+    /// Carries out an order about the links to other daemons.
+    fn perform_link(&mut self, order: LinkOutput) {
+        let (arrival, links, context) = (&mut self.arrival, &mut self.links, &mut self.context);
+        match order {
+            LinkOutput::Connect(host, addr) => links.connect(host, &addr, context),
+            LinkOutput::Disconnect(host) => links.disconnect(host, context),
+            LinkOutput::AllUp => arrival.linked(),
+            LinkOutput::Missing(hosts) => arrival.not_linked(&hosts, links, context),
+            LinkOutput::Address(addr) => arrival.told(&addr, &self.daemon, links, context),
+        }
+    }
+
+    /// Carries out an order about a process of this host.
+    fn perform_process(&mut self, order: ProcessOutput) {
+        let (processes, context) = (&mut self.processes, &mut self.context);
+        match order {
+            ProcessOutput::FindProgram {
                 question,
                 program,
                 dir,
             } => context.inbox.extend(self.jobs.find(question, program, dir)),
-            Output::Launch(spec) => self.processes.launch(spec),
-            Output::Adopt(tid, pid) => self.processes.adopt(tid, pid, context),
-            Output::Signal(tid, signal) => self.processes.signal(tid, signal),
-            Output::Resize(tid, size) => self.processes.resize(tid, size),
-            Output::PauseOutput(tid) => self.processes.pause(tid, true, context),
-            Output::ResumeOutput(tid) => self.processes.pause(tid, false, context),
-            Output::LogOutput(tid, stream, bytes) => log_output(tid, stream, &bytes),
-            Output::MeasureUsage(question) => self.measure(question),
-            Output::StartCoordinator { number, app } => {
+            ProcessOutput::Launch(spec) => processes.launch(spec),
+            ProcessOutput::Adopt(tid, pid) => processes.adopt(tid, pid, context),
+            ProcessOutput::Signal(tid, signal) => processes.signal(tid, signal),
+            ProcessOutput::StandardInput(tid, bytes) => self.type_in(tid, &bytes),
+            ProcessOutput::Resize(tid, size) => processes.resize(tid, size),
+            ProcessOutput::Attach(conn, tid) => self.consoles.attach(conn, tid),
+            ProcessOutput::PauseOutput(tid) => processes.pause(tid, true, context),
+            ProcessOutput::ResumeOutput(tid) => processes.pause(tid, false, context),
+            ProcessOutput::LogOutput(tid, stream, bytes) => log_output(tid, stream, &bytes),
+            ProcessOutput::MeasureUsage(question) => self.measure(question),
+            ProcessOutput::StartCoordinator { number, app } => {
                 self.coordinators.start(number, app, context);
             }
-            Output::Coordinator(number, frame) => {
-                self.coordinators.send(number, &frame, context);
-            }
-            Output::EndCoordinator(number) => self.coordinators.end(number),
-            // The daemon itself.
-            Output::Lease(end) => self.set_lease(end),
-            Output::Note(text) => log::info!("{text}"),
-            Output::End(result) => self.ended = Some(self.arrival.end(result, &self.links)),
-            // Images.
-            move_step @ (Output::Copy { .. }
-            | Output::Hold(_)
-            | Output::Freeze(..)
-            | Output::CancelCopy(_)
-            | Output::Expect { .. }
-            | Output::Begin { .. }
-            | Output::Resume { .. }
-            | Output::Discard(_)
-            | Output::Restore { .. }) => self.perform_move(move_step),
-            part_step @ (Output::Store { .. }
-            | Output::StoreCopy(_)
-            | Output::ExpectCopy { .. }
-            | Output::CancelPart(_)
-            | Output::SendPart { .. }
-            | Output::Suspend { .. }
-            | Output::SendSuspended { .. }) => self.perform_part(part_step),
-            store_step @ (Output::Commit(_)
-            | Output::Drop { .. }
-            | Output::DropSuspended { .. }
-            | Output::ForgetStored(_)
-            | Output::Load { .. }
-            | Output::Stock { .. }) => self.perform_store(store_step),
+            ProcessOutput::EndCoordinator(number) => self.coordinators.end(number),
         }
     }
 
     /// Carries out a step of the move of a task that leaves this host, arrives at it, or is frozen
     /// on it.
-    fn perform_move(&mut self, output: Output) {
-        match output {
-            Output::Copy {
+    fn perform_move(&mut self, order: MoveOutput) {
+        match order {
+            MoveOutput::Copy {
                 tid,
                 addr,
                 ticket,
                 way,
                 folders,
             } => self.open_move(tid, (&addr, ticket), way, folders),
-            Output::Hold(tid) => self.moves.hold(tid, &mut self.locals, &mut self.processes),
-            Output::Freeze(tid, way) => self.freeze(tid, way),
-            Output::CancelCopy(tid) => {
+            MoveOutput::Hold(tid) => self.moves.hold(tid, &mut self.locals, &mut self.processes),
+            MoveOutput::Freeze(tid, way) => self.freeze(tid, way),
+            MoveOutput::CancelCopy(tid) => {
                 self.moves
                     .cancel(tid, &mut self.locals, &mut self.processes);
             }
-            Output::Expect {
+            MoveOutput::Expect {
                 tid,
                 ticket,
                 roll_back,
                 folders,
             } => self.moves.expect(tid, ticket, Back { roll_back, folders }),
-            Output::Begin {
+            MoveOutput::Begin {
                 tid,
                 generation,
                 raw,
                 ..
             } => self.begin(tid, generation, raw),
-            Output::Resume {
+            MoveOutput::Resume {
                 tid,
                 generation,
                 writes,
             } => self.moves.go(tid, generation, writes, &mut self.locals),
-            Output::Discard(tid) => self.discard(tid),
-            Output::Restore {
+            MoveOutput::Discard(tid) => self.discard(tid),
+            MoveOutput::Restore {
                 tid,
                 app,
                 from,
@@ -152,15 +140,15 @@ impl EventLoop {
                 };
                 self.restore(tid, stored);
             }
-            other => unreachable!("{other:?} is no step of a move"),
         }
     }
 
-    /// Carries out a step of one image that is written to a store or read from it.
-    fn perform_part(&mut self, output: Output) {
+    /// Carries out an order to the store: images that are written to it or read from it, and work
+    /// on its folder, which threads do.
+    fn perform_store(&mut self, order: StoreOutput) {
         let context = &mut self.context;
-        match output {
-            Output::Store {
+        match order {
+            StoreOutput::Part {
                 tid,
                 app,
                 generation,
@@ -180,11 +168,11 @@ impl EventLoop {
                 let at = (app, CheckpointId::new(generation, epoch));
                 self.moves.store(tid, at, form, by, process, context);
             }
-            Output::StoreCopy(tid) => {
+            StoreOutput::PartOfCopy(tid) => {
                 let process = self.processes.pid(tid);
                 self.moves.store_copy(tid, process, context);
             }
-            Output::ExpectCopy {
+            StoreOutput::ExpectCopy {
                 ticket,
                 app,
                 from,
@@ -194,8 +182,8 @@ impl EventLoop {
                 let id = from;
                 self.moves.expect_copy(ticket, Copied { app, id, part });
             }
-            Output::CancelPart(ticket) => self.moves.cancel_part(ticket),
-            Output::SendPart {
+            StoreOutput::CancelPart(ticket) => self.moves.cancel_part(ticket),
+            StoreOutput::SendPart {
                 ticket,
                 addr,
                 app,
@@ -207,13 +195,13 @@ impl EventLoop {
                 let part = Copied { app, id, part };
                 self.moves.send_part((&addr, ticket), &part, file, context);
             }
-            Output::Suspend {
+            StoreOutput::Suspend {
                 tid,
                 app,
                 name,
                 number,
             } => self.moves.suspend(tid, app, (&name, number), context),
-            Output::SendSuspended {
+            StoreOutput::SendSuspended {
                 ticket,
                 addr,
                 app,
@@ -221,46 +209,34 @@ impl EventLoop {
             } => self
                 .moves
                 .send_suspended((&addr, ticket), app, &image, context),
-            other => unreachable!("{other:?} is no step of an image"),
-        }
-    }
-
-    /// Hands work on the store's folder to the threads for jobs.
-    fn perform_store(&mut self, output: Output) {
-        let reply = match output {
-            Output::Commit(checkpoint) => self.jobs.commit(checkpoint),
-            Output::Drop {
+            StoreOutput::Commit(checkpoint) => context.inbox.extend(self.jobs.commit(checkpoint)),
+            StoreOutput::Drop {
                 app,
                 generation,
                 epoch,
             } => {
                 let id = CheckpointId::new(generation, epoch);
                 self.jobs.drop_checkpoint(app, id);
-                None
             }
-            Output::DropSuspended { app, name } => {
-                self.jobs.drop_suspended(app, name);
-                None
-            }
-            Output::ForgetStored(app) => {
-                self.jobs.forget(app);
-                None
-            }
-            Output::Load {
+            StoreOutput::DropSuspended { app, name } => self.jobs.drop_suspended(app, name),
+            StoreOutput::Forget(app) => self.jobs.forget(app),
+            StoreOutput::Load {
                 question,
                 app,
                 from,
                 verify,
-            } => self.jobs.load(question, query(app, from, verify)),
-            Output::Stock {
+            } => context
+                .inbox
+                .extend(self.jobs.load(question, query(app, from, verify))),
+            StoreOutput::Inventory {
                 question,
                 app,
                 from,
                 verify,
-            } => self.jobs.stock(question, query(app, from, verify)),
-            other => unreachable!("{other:?} is no work on the store"),
-        };
-        self.context.inbox.extend(reply);
+            } => context
+                .inbox
+                .extend(self.jobs.stock(question, query(app, from, verify))),
+        }
     }
 
     fn send_to_peer(&mut self, host: HostId, frame: Frame) {

@@ -2,7 +2,7 @@
 
 use crate::{clock, context::Source, event_loop::shell::EventLoop, process::signals};
 use std::time::Duration;
-use vm_machine::{Input, Time};
+use vm_machine::{Input, StoreInput, Time};
 use vm_wire::limits;
 
 /// Time that a turn may spend on reading before it writes.
@@ -41,7 +41,8 @@ impl EventLoop {
                         self.locals.listen(listener, context);
                     }
                     while let Some(answer) = self.jobs.answer() {
-                        if let (Input::Committed(it), Some(pusher)) = (&answer, &self.pusher)
+                        if let (Input::Store(StoreInput::Committed(it)), Some(pusher)) =
+                            (&answer, &self.pusher)
                             && it.result.is_ok()
                         {
                             pusher.push();

@@ -32,7 +32,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use vm_machine::{Daemon, Input, Outbox, Time};
+use vm_machine::{Daemon, Input, Outbox, ProcessInput, Time};
 
 /// Bound on the events that one wait returns.
 const EVENTS: usize = 256;
@@ -259,7 +259,7 @@ impl EventLoop {
             self.consoles.detach(tid);
             self.context
                 .inbox
-                .push_back(Input::ProcessEnded(tid, status));
+                .push_back(Input::Process(ProcessInput::Ended(tid, status)));
         }
         self.step_all();
     }

@@ -79,7 +79,7 @@ impl Pusher {
         Remote::new(address.clone())?;
         let root = Store::open(root)?.root().to_owned();
         Tie::new(&root).set_address(&address)?;
-        let (wanted, wishes) = mpsc::sync_channel(1);
+        let (wanted, requests) = mpsc::sync_channel(1);
         let pusher = Pusher { wanted };
         pusher.push();
         let place = address.to_string();
@@ -87,7 +87,7 @@ impl Pusher {
         // daemon.
         thread::Builder::new()
             .name("bucket".to_owned())
-            .spawn(move || work(&root, &place, &wishes))
+            .spawn(move || work(&root, &place, &requests))
             .context("cannot start a thread")?;
         Ok(pusher)
     }
@@ -99,8 +99,8 @@ impl Pusher {
     }
 }
 
-fn work(root: &Path, place: &str, wishes: &Receiver<()>) {
-    for () in wishes {
+fn work(root: &Path, place: &str, requests: &Receiver<()>) {
+    for () in requests {
         // `Command::spawn` may panic if the daemon has already reaped the child that could not
         // begin.
         let ran = panic::catch_unwind(|| run(root));

@@ -25,7 +25,7 @@ use rustix::{
     process::Pid,
 };
 use std::{collections::HashMap, fs::File, io, process::Command};
-use vm_machine::{Copies, Input, SavedBy, Time};
+use vm_machine::{Copies, Input, MoveInput, SavedBy, StoreInput, Time};
 use vm_store::CheckpointId;
 use vm_wire::{
     HostId, MachineId, Tid,
@@ -248,7 +248,7 @@ impl Moves {
             Err(error) => {
                 let text = format!("the process that stores its image cannot be started: {error}");
                 let failed = Failed::new(FailKind::System, text);
-                let input = Input::Stored(tid, id.epoch, Err(failed));
+                let input = Input::Store(StoreInput::Part(tid, id.epoch, Err(failed)));
                 context.inbox.push_back(input);
             }
         }
@@ -424,7 +424,7 @@ impl Moves {
             generation,
         };
         if let Err(error) = locals.interrupts.order(tid, order, None, None) {
-            log::warn!("task {tid} cannot be told to go on: {error}");
+            log::warn!("task {tid} cannot be ordered to resume: {error}");
         }
     }
 
@@ -475,7 +475,7 @@ impl Moves {
                 let failed = Failed::new(FailKind::System, text);
                 context
                     .inbox
-                    .push_back(Input::PartSent(ticket, Err(failed)));
+                    .push_back(Input::Store(StoreInput::PartSent(ticket, Err(failed))));
             }
         }
     }
@@ -496,7 +496,7 @@ impl Moves {
                 let failed = Failed::new(FailKind::System, text);
                 context
                     .inbox
-                    .push_back(Input::CopyTaken(ticket, Err(failed)));
+                    .push_back(Input::Store(StoreInput::CopyTaken(ticket, Err(failed))));
             }
         }
     }
@@ -534,7 +534,7 @@ impl Moves {
             let receiver = transfer::receiver(socket, ticket, &secret, mode, image);
             Ok((receiver, Some(read)))
         };
-        self.bring_back(tid, how, receive, locals, processes, context);
+        self.start_restorer(tid, how, receive, locals, processes, context);
         true
     }
 
@@ -554,12 +554,12 @@ impl Moves {
         let at = (stored.app, stored.from);
         let read = |out| Ok((store.reader(at, stored.image, out), None));
         let how = stored.how;
-        self.bring_back(tid, how, read, locals, processes, context);
+        self.start_restorer(tid, how, read, locals, processes, context);
     }
 
     /// Restores a task from the output of the process that `receiver` makes. `receiver` also
     /// returns the input of that process, if it is to be watched.
-    fn bring_back(
+    fn start_restorer(
         &mut self,
         tid: Tid,
         how: Back,
@@ -568,7 +568,7 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let bring_back = || -> io::Result<()> {
+        let start_restorer = || -> io::Result<()> {
             let (out, image) = pipe()?;
             let pair = |kind| {
                 let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -582,14 +582,16 @@ impl Moves {
             locals.add_task(tid, data, context)?;
             locals.interrupts.add(tid, interrupt, context)?;
             let handed = [out, their_data, their_interrupt];
-            processes.bring_back(tid, how, handed);
+            processes.start_restorer(tid, how, handed);
             self.starting.insert(tid, (into, context.now));
             Ok(())
         };
-        if let Err(error) = bring_back() {
+        if let Err(error) = start_restorer() {
             let text = format!("the task cannot be restored: {error}");
             let failed = Failed::new(FailKind::System, text);
-            context.inbox.push_back(Input::Arrived(tid, Err(failed)));
+            context
+                .inbox
+                .push_back(Input::Move(MoveInput::Arrived(tid, Err(failed))));
         }
     }
 
@@ -607,7 +609,9 @@ impl Moves {
                     let role = Role::Restorer;
                     self.carriers.watch(tid, role, pid, into, since);
                 }
-                Err(failed) => context.inbox.push_back(Input::Arrived(tid, Err(failed))),
+                Err(failed) => context
+                    .inbox
+                    .push_back(Input::Move(MoveInput::Arrived(tid, Err(failed)))),
             }
         }
     }

@@ -6,7 +6,7 @@ use crate::{
     process::{processes::Processes, usage},
 };
 use std::io;
-use vm_machine::Input;
+use vm_machine::{Input, MoveInput, StoreInput};
 use vm_wire::{
     Tid,
     peer::Sent,
@@ -21,28 +21,42 @@ const ENDS: &str = "its process ends";
 pub fn tell(news: News, processes: &Processes, context: &mut Context) {
     let Failure { tid, role, text } = match news {
         News::Failed(failure) => failure,
-        News::SentAll(tid) => return context.inbox.push_back(Input::SentAll(tid)),
+        News::SentAll(tid) => {
+            return context
+                .inbox
+                .push_back(Input::Move(MoveInput::SentAll(tid)));
+        }
         News::PartSent(ticket, result) => {
             let result = result.map_err(|text| Failed::new(FailKind::System, text));
-            return context.inbox.push_back(Input::PartSent(ticket, result));
+            return context
+                .inbox
+                .push_back(Input::Store(StoreInput::PartSent(ticket, result)));
         }
         News::CopyTaken(ticket, result) => {
             let result = result.map_err(|text| Failed::new(FailKind::System, text));
-            return context.inbox.push_back(Input::CopyTaken(ticket, result));
-        }
-        News::Stored(tid, epoch, part) => {
-            return context.inbox.push_back(Input::Stored(tid, epoch, Ok(part)));
-        }
-        News::Suspended(tid, number, part) => {
             return context
                 .inbox
-                .push_back(Input::Suspended(tid, number, Ok(part)));
+                .push_back(Input::Store(StoreInput::CopyTaken(ticket, result)));
+        }
+        News::Stored(tid, epoch, part) => {
+            return context
+                .inbox
+                .push_back(Input::Store(StoreInput::Part(tid, epoch, Ok(part))));
+        }
+        News::Suspended(tid, number, part) => {
+            return context.inbox.push_back(Input::Store(StoreInput::Suspended(
+                tid,
+                number,
+                Ok(part),
+            )));
         }
         News::Read(tid, bytes) => {
             // A process that is ending has no figures any more.
             if let Some(memory) = processes.pid(tid).and_then(usage::resident) {
                 let sent = Sent { bytes, memory };
-                context.inbox.push_back(Input::Sent(tid, sent));
+                context
+                    .inbox
+                    .push_back(Input::Move(MoveInput::Sent(tid, sent)));
             }
             return;
         }
@@ -54,10 +68,10 @@ pub fn tell(news: News, processes: &Processes, context: &mut Context) {
         false => Failed::new(FailKind::System, text),
     };
     context.inbox.push_back(match role {
-        Role::Sender => Input::Frozen(tid, Err(failed)),
-        Role::Writer(_, epoch) => Input::Stored(tid, epoch, Err(failed)),
-        Role::Suspender(number) => Input::Suspended(tid, number, Err(failed)),
-        Role::Receiver | Role::Restorer => Input::Arrived(tid, Err(failed)),
+        Role::Sender => Input::Move(MoveInput::Frozen(tid, Err(failed))),
+        Role::Writer(_, epoch) => Input::Store(StoreInput::Part(tid, epoch, Err(failed))),
+        Role::Suspender(number) => Input::Store(StoreInput::Suspended(tid, number, Err(failed))),
+        Role::Receiver | Role::Restorer => Input::Move(MoveInput::Arrived(tid, Err(failed))),
         // The results of parts are other reports.
         Role::Part(..) => return,
     });
@@ -76,5 +90,7 @@ pub fn refuse(tid: Tid, error: &io::Error, context: &mut Context) {
             Failed::new(FailKind::System, text)
         }
     };
-    context.inbox.push_back(Input::Frozen(tid, Err(failed)));
+    context
+        .inbox
+        .push_back(Input::Move(MoveInput::Frozen(tid, Err(failed))));
 }

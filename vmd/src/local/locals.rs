@@ -30,7 +30,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
 };
-use vm_machine::{ConnId, Input, Time};
+use vm_machine::{ConnId, ConsoleInput, Input, Time};
 use vm_wire::{
     Frame, FrameReader, HEADER_LEN, Message, Op, Tid,
     console::Answer,
@@ -268,7 +268,9 @@ impl Locals {
                     context.inbox.push_back(Input::Task(*tid, frame));
                 }
                 Kind::Console { .. } if is_from_console(op) => {
-                    context.inbox.push_back(Input::Console(local.id, frame));
+                    context
+                        .inbox
+                        .push_back(Input::Console(ConsoleInput::Frame(local.id, frame)));
                 }
                 Kind::Stranger => self.introduce(place, frame, context)?,
                 _ => bail!("{op:?} may not come from here"),
@@ -310,7 +312,9 @@ impl Locals {
                     full: false,
                 };
                 self.consoles += 1;
-                context.inbox.push_back(Input::Console(local.id, frame));
+                context
+                    .inbox
+                    .push_back(Input::Console(ConsoleInput::Frame(local.id, frame)));
             }
             op => bail!("{op:?} is no first frame"),
         }
@@ -464,7 +468,9 @@ impl Locals {
             && !*full
         {
             *full = true;
-            context.inbox.push_back(Input::ConsoleFull(conn));
+            context
+                .inbox
+                .push_back(Input::Console(ConsoleInput::Full(conn)));
         }
     }
 
@@ -501,7 +507,9 @@ impl Locals {
             && local.queue.bytes() <= CONSOLE_FULL / 2
         {
             *full = false;
-            context.inbox.push_back(Input::ConsoleRoom(local.id));
+            context
+                .inbox
+                .push_back(Input::Console(ConsoleInput::Room(local.id)));
         }
         // The system reports room only while the daemon waits for it. Otherwise each read at the
         // other end would wake this daemon in the middle of a round trip.

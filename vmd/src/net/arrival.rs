@@ -10,7 +10,7 @@ use crate::{
     net::{
         address, interfaces,
         links::{Asked, Links},
-        reach::{self, Asker, Reach, Verdict},
+        reach::{self, Reach, SpawnRequester, Verdict},
     },
     start::{detach, dir::Handle},
 };
@@ -78,7 +78,7 @@ impl Arrival {
     ) {
         // A request that cannot be decoded goes to the state machine, which refuses it.
         let verdict = Join::read(&asked.frame).map_or(Verdict::Ask, |join| {
-            let asker = Asker {
+            let requester = SpawnRequester {
                 from: asked.from,
                 reached: asked.reached,
                 facts: &join.facts,
@@ -87,7 +87,7 @@ impl Arrival {
             let hosts = agreement.state().hosts();
             let hosts = hosts.map(|(host, found)| (host, &found.facts));
             let own = interfaces::own();
-            self.reach.judge(asker, &own, agreement.me(), hosts)
+            self.reach.judge(requester, &own, agreement.me(), hosts)
         });
         match verdict {
             Verdict::Ask => {

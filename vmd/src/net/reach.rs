@@ -13,7 +13,7 @@ use vm_wire::{HostId, agreed::HostFacts};
 
 /// A daemon that wants to join.
 #[derive(Debug, Clone, Copy)]
-pub struct Asker<'a> {
+pub struct SpawnRequester<'a> {
     /// The address that it comes from.
     pub from: IpAddr,
     /// The address at which it has reached this daemon.
@@ -45,7 +45,7 @@ impl Reach {
     /// daemon, `hosts` are the hosts of the machine.
     pub fn judge<'a>(
         self,
-        asker: Asker<'_>,
+        requester: SpawnRequester<'_>,
         own: &[Own],
         me: HostId,
         hosts: impl Iterator<Item = (HostId, &'a HostFacts)>,
@@ -55,40 +55,40 @@ impl Reach {
             .map(|(host, facts)| (host, facts, ip_of(facts)))
             .collect();
         let loopback = |ip: &Option<IpAddr>| ip.is_some_and(|ip| ip.is_loopback());
-        let asker_ip = ip_of(asker.facts);
-        if is_here(asker.from) {
+        let requester_ip = ip_of(requester.facts);
+        if is_here(requester.from) {
             let far = hosts
                 .iter()
                 .find(|(_, _, ip)| ip.is_some_and(|ip| !is_here(ip)));
             return match far {
-                Some((_, far, _)) if loopback(&asker_ip) => Verdict::Refuse(format!(
+                Some((_, far, _)) if loopback(&requester_ip) => Verdict::Refuse(format!(
                     "the joining daemon publishes the address {}, which leads the host '{}' to \
                      itself: start it with another --listen, or with --advertise ADDR",
-                    asker.facts.addr, far.name
+                    requester.facts.addr, far.name
                 )),
                 _ => Verdict::Ask,
             };
         }
-        if loopback(&asker_ip) {
+        if loopback(&requester_ip) {
             return Verdict::Refuse(format!(
                 "the joining daemon publishes the address {}, which leads other hosts to \
                  themselves: start it with another --listen, or with --advertise ADDR",
-                asker.facts.addr
+                requester.facts.addr
             ));
         }
         let alone = hosts.len() == 1;
         let mine = hosts.iter().find(|(host, ..)| *host == me);
         let mine = mine.and_then(|(_, _, ip)| *ip);
         if let Some(port) = self.learns
-            && let Some(reached) = kind(own, asker.reached)
+            && let Some(reached) = kind(own, requester.reached)
             && reached > Kind::Loopback
-            && !is_of_one_cable(asker.reached)
-            && mine != Some(asker.reached)
+            && !is_of_one_cable(requester.reached)
+            && mine != Some(requester.reached)
         {
             let told = mine.and_then(|mine| kind(own, mine));
             let better = told.is_none_or(|told| told == Kind::Loopback || alone && reached >= told);
             if better {
-                return Verdict::Tell(SocketAddr::new(asker.reached, port));
+                return Verdict::Tell(SocketAddr::new(requester.reached, port));
             }
         }
         match hosts.iter().find(|(_, _, ip)| loopback(ip)) {
@@ -146,12 +146,12 @@ mod tests {
         let all: Vec<HostFacts> = hosts.iter().enumerate().map(facts_of).collect();
         let hosts = (1..).map(HostId).zip(&all);
         let joiner = facts("joiner", addr);
-        let asker = Asker {
+        let requester = SpawnRequester {
             from: ip(from),
             reached: ip(reached),
             facts: &joiner,
         };
-        reach.judge(asker, &own, HostId(1), hosts)
+        reach.judge(requester, &own, HostId(1), hosts)
     }
 
     fn refusal(verdict: Verdict) -> String {

@@ -26,7 +26,7 @@ use std::{
     process::{Command, Stdio},
     sync::Arc,
 };
-use vm_machine::Input;
+use vm_machine::{Input, ProcessInput};
 use vm_wire::{Frame, FrameReader, Message, Op, Tid, coordinator::CoordinatorReady, limits};
 
 /// Bound on the bytes that wait for a coordinator. A coordinator that does not read is treated as
@@ -84,7 +84,9 @@ impl Coordinators {
             Ok(theirs) => Some(theirs),
             Err(error) => {
                 log::warn!("a coordinator gets no socket: {error}");
-                context.inbox.push_back(Input::CoordinatorGone(number));
+                context
+                    .inbox
+                    .push_back(Input::Process(ProcessInput::CoordinatorGone(number)));
                 None
             }
         }
@@ -191,7 +193,9 @@ impl Coordinators {
     fn lose(&mut self, place: usize, context: &mut Context) {
         let number = self.table[place].number;
         self.end(number);
-        context.inbox.push_back(Input::CoordinatorGone(number));
+        context
+            .inbox
+            .push_back(Input::Process(ProcessInput::CoordinatorGone(number)));
     }
 
     /// Closes the socket of a coordinator and ends its process.

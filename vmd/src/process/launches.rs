@@ -24,7 +24,7 @@ use vm_wire::{
 enum Order {
     /// The process of a task.
     Task(Box<LaunchSpec>),
-    /// The process that becomes a saved task, see [`Spawner::bring_back`].
+    /// The process that becomes a saved task, see [`Spawner::start_restorer`].
     Image {
         /// How the process is made from the image.
         how: Back,
@@ -79,7 +79,7 @@ impl Launches {
     pub fn new(spawner: Spawner, waker: Arc<Waker>) -> io::Result<Launches> {
         Ok(Launches {
             tasks: Lane::new("start", spawner.clone(), Arc::clone(&waker))?,
-            images: Lane::new("bring back", spawner, waker)?,
+            images: Lane::new("restore", spawner, waker)?,
         })
     }
 
@@ -89,8 +89,8 @@ impl Launches {
         self.tasks.add(spec.tid, console, Order::Task(spec));
     }
 
-    /// Has the process that becomes a saved task started, see [`Spawner::bring_back`].
-    pub fn bring_back(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
+    /// Has the process that becomes a saved task started, see [`Spawner::start_restorer`].
+    pub fn start_restorer(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
         self.images.add(tid, None, Order::Image { how, handed });
     }
 
@@ -194,7 +194,7 @@ impl Lane {
 fn start(spawner: &Spawner, order: Order) -> Answer<Started, Failed> {
     let started = match order {
         Order::Task(spec) => spawner.spawn(&spec),
-        Order::Image { how, handed } => spawner.bring_back(&how, &handed).map_err(|error| {
+        Order::Image { how, handed } => spawner.start_restorer(&how, &handed).map_err(|error| {
             let text = format!("the task cannot be restored: {error}");
             Failed::new(FailKind::System, text)
         }),

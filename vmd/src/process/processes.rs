@@ -39,7 +39,7 @@ use std::{
     io::{self, PipeWriter},
     sync::Arc,
 };
-use vm_machine::{Input, LaunchSpec, Time};
+use vm_machine::{Input, LaunchSpec, ProcessInput, Time};
 use vm_wire::{
     Tid,
     agreed::ExitStatus,
@@ -125,9 +125,9 @@ impl Processes {
         self.launches.launch(spec);
     }
 
-    /// Has the process that becomes a saved task started, see [`Spawner::bring_back`].
-    pub fn bring_back(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
-        self.launches.bring_back(tid, how, handed);
+    /// Has the process that becomes a saved task started, see [`Spawner::start_restorer`].
+    pub fn start_restorer(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
+        self.launches.start_restorer(tid, how, handed);
     }
 
     /// Takes the results of processes that were to be started. Returns whether there was one: then
@@ -178,9 +178,13 @@ impl Processes {
             started if launch.image => context.brought_back.push((tid, started)),
             Ok(pid) => {
                 let pid = pid.as_raw_nonzero().get() as u32;
-                context.inbox.push_back(Input::Launched(tid, pid));
+                context
+                    .inbox
+                    .push_back(Input::Process(ProcessInput::Launched(tid, pid)));
             }
-            Err(failed) => context.inbox.push_back(Input::LaunchFailed(tid, failed)),
+            Err(failed) => context
+                .inbox
+                .push_back(Input::Process(ProcessInput::LaunchFailed(tid, failed))),
         }
         if let Some(size) = launch.size {
             self.resize(tid, size);

@@ -127,7 +127,7 @@ impl Spawner {
     ///
     /// # Errors
     /// The error of the system call.
-    pub fn bring_back(&self, how: &Back, handed: &[OwnedFd; 3]) -> io::Result<Started> {
+    pub fn start_restorer(&self, how: &Back, handed: &[OwnedFd; 3]) -> io::Result<Started> {
         let mut command = transfer::restorer(how);
         command
             .env(ENV_SOCKET, &self.socket)

@@ -7,7 +7,7 @@ use rustix::{
     io::Errno,
 };
 use std::collections::VecDeque;
-use vm_machine::Input;
+use vm_machine::{Input, ProcessInput};
 use vm_wire::{Tid, limits::LINE_MAX};
 
 /// The byte that a user types at a terminal for an end of file.
@@ -85,11 +85,11 @@ impl Output {
     }
 
     fn piece(&self, tid: Tid, bytes: Vec<u8>) -> Input {
-        Input::TaskOutput {
+        Input::Process(ProcessInput::Output {
             tid,
             stream: self.stream,
             bytes,
-        }
+        })
     }
 }
 
@@ -199,7 +199,7 @@ mod tests {
         inbox
             .drain(..)
             .flat_map(|input| match input {
-                Input::TaskOutput { bytes, .. } => bytes,
+                Input::Process(ProcessInput::Output { bytes, .. }) => bytes,
                 other => panic!("{other:?}"),
             })
             .collect()

@@ -433,7 +433,7 @@ fn save_to(file: &File, forked: bool) -> Result<Duration> {
             writer.finish()?;
             Ok(freeze)
         }
-        Saved::Restored => bail!("nobody was to bring it back"),
+        Saved::Restored => bail!("nothing was to restore it"),
     }
 }
 

@@ -33,5 +33,8 @@ pub use agreement::{Agreement, AgreementConfig, AgreementOutput};
 pub use copies::{Copies, Room};
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use group::Group;
-pub use io::{ConnId, Input, LaunchSpec, Outbox, Output, SavedBy, Written};
+pub use io::{
+    ConnId, ConsoleInput, Input, LaunchSpec, LinkOutput, MoveInput, MoveOutput, Outbox, Output,
+    ProcessInput, ProcessOutput, SavedBy, StoreInput, StoreOutput, Written,
+};
 pub use vm_endpoint::Time;

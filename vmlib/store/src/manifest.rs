@@ -58,7 +58,7 @@ pub struct SavedTask {
     pub incarnation: u32,
     /// Requester of the task's spawn: a task; for a master, the daemon that got the request of a
     /// console.
-    pub asker: Tid,
+    pub requester: Tid,
     /// Number of the spawn request, counted by the requester.
     pub request: u64,
     /// Index of the task among all tasks of the spawn request.

@@ -61,7 +61,7 @@ pub fn parts<D: Disk>(
             host: "alpha".to_owned(),
             arch: "x86_64".to_owned(),
             incarnation: 2,
-            asker: Tid::daemon(MACHINE, HostId(1)),
+            requester: Tid::daemon(MACHINE, HostId(1)),
             request: 5,
             index: 0,
             program: "hello".to_owned(),

@@ -31,7 +31,7 @@ fn sample() -> Manifest {
         host: "alpha".to_owned(),
         arch: "x86_64".to_owned(),
         incarnation: 2,
-        asker: Tid::daemon(machine, HostId(1)),
+        requester: Tid::daemon(machine, HostId(1)),
         request: 70_000,
         index: 3,
         program: "hello".to_owned(),

@@ -61,7 +61,7 @@ pub enum Change {
     HostGone(HostId),
     /// A host is lost: its lease must have ended, and its tasks are dead.
     HostDead(HostId),
-    /// `count` tasks start on `host`, numbered from `first`, for the request `(asker, request)`.
+    /// `count` tasks start on `host`, numbered from `first`, for the request `(requester, request)`.
     /// Void if that request already has a task with one of these indices, or if the host is not
     /// living.
     Spawn(SpawnRecord),
@@ -233,7 +233,7 @@ pub struct Revival {
     /// The application: the tid of its master.
     pub app: Tid,
     /// The host whose daemon received the request, and that daemon's number of the request.
-    pub asker: (HostId, u64),
+    pub requester: (HostId, u64),
     /// The checkpoint.
     pub from: CheckpointId,
     /// Age of the checkpoint when it was read. Milliseconds.
@@ -267,7 +267,7 @@ pub struct RevivedTask {
     /// Its incarnation at the cut; the restarted task has a higher one.
     pub incarnation: u32,
     /// The requester of its spawn.
-    pub asker: Tid,
+    pub requester: Tid,
     /// The requester's number of that request.
     pub request: u64,
     /// Its index among all tasks of the request.
@@ -299,7 +299,7 @@ pub struct HostFacts {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnRecord {
     /// The requester: a task, or, for a master, the daemon that received a console's request.
-    pub asker: Tid,
+    pub requester: Tid,
     /// The requester's number of the request.
     pub request: u64,
     /// The host on which the tasks start.

@@ -183,7 +183,7 @@ pub struct AgreedTask {
     /// Its incarnation on the owner.
     pub incarnation: u32,
     /// The requester of its spawn.
-    pub asker: Tid,
+    pub requester: Tid,
     /// The requester's number of that request.
     pub request: u64,
     /// Its index among all tasks of the request.

@@ -141,11 +141,11 @@ pub struct Grant {
     pub voters: Vec<HostId>,
 }
 
-/// Start tasks on the receiver's host. Carried out once per `(asker, request)`.
+/// Start tasks on the receiver's host. Carried out once per `(requester, request)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnOrder {
     /// The requesting task, or the daemon of the requesting console.
-    pub asker: Tid,
+    pub requester: Tid,
     /// The requester's number of the request.
     pub request: u64,
     /// The application, or [`Tid::NONE`]: each is a master of its own.
@@ -173,7 +173,7 @@ pub struct SpawnOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnResult {
     /// As in the order.
-    pub asker: Tid,
+    pub requester: Tid,
     /// As in the order.
     pub request: u64,
     /// As in the order.

@@ -110,7 +110,7 @@ fn news_of(line: &str) -> Option<News> {
     if said.starts_with("no checkpoint of ") {
         return Some(News::NoCheckpoint(said.to_owned()));
     }
-    let failed = said.contains(" cannot go on: ") || said.contains(" 2> ");
+    let failed = said.contains(" cannot be restarted: ") || said.contains(" 2> ");
     failed.then(|| News::Failed(said.to_owned()))
 }
 

@@ -167,7 +167,7 @@ impl<'a> Bench<'a> {
         sealed::find_memory(plan.size * plan.count)?;
         let killed = cluster.lose(HOSTS.len() - 1)?;
         let since = |moment: std::time::Instant| 1e6 * (moment - killed).as_secs_f64();
-        let detected = since(app.says("goes back to its last checkpoint")?);
+        let detected = since(app.says("restarts from its last checkpoint")?);
         let whole = since(app.compute_again()?);
         app.end(&cluster, self.interrupt)?;
         cluster.halt()?;

@@ -8,7 +8,7 @@
 use super::state::{
     Event, World,
     process::Gait,
-    store::{CheckpointWish, CutKey, Saved},
+    store::{CheckpointRequest, CutKey, Saved},
 };
 use crate::sim::{
     coverage::Turn,
@@ -17,7 +17,7 @@ use crate::sim::{
     queue::{MS, SECOND},
 };
 use std::collections::BTreeMap;
-use vm_machine::{ConnId, Input, Written};
+use vm_machine::{ConnId, Input, MoveInput, StoreInput, Written};
 use vm_wire::{
     Tid,
     checkpoint::{Checkpoint, Committed, Part, Policy, Recover},
@@ -27,7 +27,7 @@ use vm_wire::{
 
 impl World {
     /// A console requests a checkpoint of the application of some task.
-    pub(super) fn wish_checkpoint(&mut self, tid: Tid) {
+    pub(super) fn request_checkpoint(&mut self, tid: Tid) {
         let running = self.running();
         let Some(&slot) = self.random.pick(&running) else {
             return;
@@ -42,12 +42,12 @@ impl World {
             self.ask_console(slot, &Request::Policy(tid, policy));
         }
         let conn = self.ask_for(slot, &Request::Checkpoint(tid, false));
-        let wish = CheckpointWish {
+        let request = CheckpointRequest {
             slot,
             tid,
             answered: false,
         };
-        self.store.wishes.insert(conn, wish);
+        self.store.requests.insert(conn, request);
     }
 
     /// Handles the reply to the request of a console.
@@ -56,11 +56,11 @@ impl World {
         conn: ConnId,
         answer: &Answer,
     ) -> Result<(), String> {
-        let Some(wish) = self.store.wishes.get_mut(&conn) else {
+        let Some(request) = self.store.requests.get_mut(&conn) else {
             return Ok(());
         };
-        let (tid, slot) = (wish.tid, wish.slot);
-        if std::mem::replace(&mut wish.answered, true) {
+        let (tid, slot) = (request.tid, request.slot);
+        if std::mem::replace(&mut request.answered, true) {
             return Err(format!("a console was told twice of a checkpoint of {tid}"));
         }
         self.queue
@@ -98,11 +98,13 @@ impl World {
                 "{app} is to go back to its checkpoint, by {host:?}: {how:?}"
             ));
         }
-        let waits = |wish: &&CheckpointWish| !wish.answered && self.nodes[wish.slot].is_running();
-        let wish = self.store.wishes.values().find(waits)?;
+        let waits = |request: &&CheckpointRequest| {
+            !request.answered && self.nodes[request.slot].is_running()
+        };
+        let request = self.store.requests.values().find(waits)?;
         Some(format!(
             "a console waits for the checkpoint of {}",
-            wish.tid
+            request.tid
         ))
     }
 
@@ -113,7 +115,7 @@ impl World {
         let leaves = |program: &Program| program.request() == Some(vm_wire::Op::Exit);
         let Some(program) = process.program.clone().filter(|it| !leaves(it)) else {
             let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
-            return self.report(index, Input::Frozen(tid, Err(failed)));
+            return self.report(index, Input::Move(MoveInput::Frozen(tid, Err(failed))));
         };
         process.gait = Gait::Saves;
         process.freeze = None;
@@ -161,7 +163,7 @@ impl World {
                 bytes,
                 ..Written::default()
             };
-            self.report(index, Input::Frozen(tid, Ok(written)));
+            self.report(index, Input::Move(MoveInput::Frozen(tid, Ok(written))));
             let full = self.random.percent(4);
             let slot = self.processes[index].slot;
             let part = Part {
@@ -184,12 +186,12 @@ impl World {
                 false => 80 * MS,
             };
             let delay = self.random.between(100, longest);
-            let input = Input::Stored(tid, key.1, stored);
+            let input = Input::Store(StoreInput::Part(tid, key.1, stored));
             self.queue.after(delay, Event::Input(slot, input));
         } else {
             process.gait = Gait::Runs;
             let failed = Failed::new(FailKind::Refused, "it has an open socket");
-            self.report(index, Input::Frozen(tid, Err(failed)));
+            self.report(index, Input::Move(MoveInput::Frozen(tid, Err(failed))));
             self.walk_on(index);
         }
         for order in std::mem::take(&mut self.processes[index].orders) {
@@ -226,7 +228,7 @@ impl World {
         let result = if fails { Err(failed) } else { Ok(()) };
         let committed = Committed { app, epoch, result };
         let delay = self.random.between(100, 100 * MS);
-        let input = Input::Committed(committed);
+        let input = Input::Store(StoreInput::Committed(committed));
         self.queue.after(delay, Event::Input(slot, input));
         Ok(())
     }

@@ -20,7 +20,7 @@ use crate::sim::{
 };
 use std::collections::VecDeque;
 use vm_coordinator::Coordinator;
-use vm_machine::{Agreed, Input};
+use vm_machine::{Agreed, Input, ProcessInput};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, RequestKey, Tid,
     coordinator::{Mail, Serve},
@@ -75,7 +75,7 @@ impl World {
     /// The daemon sees the end of a coordinator's socket.
     fn coordinator_ends(&mut self, slot: Slot, number: u64) {
         let delay = self.random.between(20, 2 * MS);
-        let input = Input::CoordinatorGone(number);
+        let input = Input::Process(ProcessInput::CoordinatorGone(number));
         self.queue.after(delay, Event::Input(slot, input));
     }
 
@@ -292,7 +292,7 @@ impl World {
 
     /// An order as the former coordinator would have given it, for a move that was never requested.
     fn forge(&mut self, index: usize, order: &MoveOrder, owner: HostId) -> Option<Frame> {
-        let key = RequestKey::new(order.asker, order.request);
+        let key = RequestKey::new(order.requester, order.request);
         // A coordinator that orders a move after another coordinator may find it in any phase.
         self.ordered_by.entry(key).or_default().insert(index);
         // An owner whose log is behind may still accept an order of the former term.

@@ -7,7 +7,7 @@ use crate::sim::{
     program::Sabotage,
     queue::{MS, Moment},
 };
-use vm_machine::{AT_ONCE, Input, Time};
+use vm_machine::{AT_ONCE, ConsoleInput, Input, Time};
 use vm_wire::{HostId, Message, Op, agreed::ExitStatus, console::Answer, task::FailKind};
 
 impl World {
@@ -95,7 +95,7 @@ impl World {
             Ok(answer) if frame.header.request == 2 => {
                 self.drain_answered(conn, &answer)?;
                 self.checkpoint_answered(conn, &answer)?;
-                self.wish_answered(conn, &answer)
+                self.is_replied(conn, &answer)
             }
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
@@ -121,8 +121,10 @@ impl World {
         let first = Request::Version(Offer::OURS).frame().asked(1);
         let second = request.frame().asked(2);
         for frame in [first, second] {
-            self.queue
-                .after(10, Event::Input(slot, Input::Console(conn, frame)));
+            self.queue.after(
+                10,
+                Event::Input(slot, Input::Console(ConsoleInput::Frame(conn, frame))),
+            );
         }
         conn
     }

@@ -3,7 +3,7 @@
 //! The rules: while a host drains, no task comes to it; every request gets a reply; and when the
 //! reply is not a refusal, the host has no task.
 
-use super::state::{Event, World, wish::DrainWish};
+use super::state::{Event, World, request::DrainRequest};
 use crate::sim::{
     coverage::Turn,
     network::Slot,
@@ -35,12 +35,12 @@ impl World {
         let asked = other.filter(|_| self.random.percent(50)).unwrap_or(slot);
         let (name, host) = (self.nodes[slot].name.clone(), self.nodes[slot].host);
         let conn = self.ask_for(asked, &Request::Drain(name, DrainWay::default()));
-        let wish = DrainWish {
+        let request = DrainRequest {
             slot: asked,
             host,
             answered: false,
         };
-        self.drains.insert(conn, wish);
+        self.drains.insert(conn, request);
         if self.random.percent(80) {
             let time = self.random.between(10 * MS, 6 * SECOND);
             self.queue.after(time, Event::Undrain(slot));
@@ -59,11 +59,11 @@ impl World {
 
     /// Handles the reply to the request of a console.
     pub(super) fn drain_answered(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
-        let Some(wish) = self.drains.get_mut(&conn) else {
+        let Some(request) = self.drains.get_mut(&conn) else {
             return Ok(());
         };
-        let (slot, host) = (wish.slot, wish.host);
-        if std::mem::replace(&mut wish.answered, true) {
+        let (slot, host) = (request.slot, request.host);
+        if std::mem::replace(&mut request.answered, true) {
             return Err(format!("a console was told twice of the drain of {host}"));
         }
         self.queue
@@ -89,8 +89,9 @@ impl World {
 
     /// The description of a drain that has not ended, if there is one.
     pub(super) fn unsettled_drains(&self) -> Option<String> {
-        let waits = |wish: &&DrainWish| !wish.answered && self.nodes[wish.slot].is_running();
-        let wish = self.drains.values().find(waits)?;
-        Some(format!("a console waits for the drain of {}", wish.host))
+        let waits =
+            |request: &&DrainRequest| !request.answered && self.nodes[request.slot].is_running();
+        let request = self.drains.values().find(waits)?;
+        Some(format!("a console waits for the drain of {}", request.host))
     }
 }

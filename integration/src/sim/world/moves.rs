@@ -13,7 +13,7 @@ use super::state::{
     fault::Ambush,
     image::{Fate, Image},
     process::{Gait, Order},
-    wish::Wish,
+    request::MoveRequest,
 };
 use crate::sim::{
     coverage::Turn,
@@ -22,7 +22,7 @@ use crate::sim::{
     program::Sabotage,
     queue::{MS, Moment, SECOND},
 };
-use vm_machine::{ConnId, Input, Written};
+use vm_machine::{ConnId, Input, MoveInput, Written};
 use vm_wire::{
     HostId, Op, Tid,
     console::{Answer, Request},
@@ -37,12 +37,12 @@ const LOOK: Moment = 50 * MS;
 
 impl World {
     /// Consoles request moves: sometimes one, sometimes many.
-    pub(super) fn wish_moves(&mut self) {
+    pub(super) fn request_moves(&mut self) {
         if self.is_quiet() {
             return;
         }
         let pause = self.random.between(10 * MS, 500 * MS);
-        self.queue.after(pause, Event::Wishes);
+        self.queue.after(pause, Event::Requests);
         let count = if self.random.percent(25) {
             self.random.between(2, 8)
         } else {
@@ -53,14 +53,14 @@ impl World {
                 return;
             };
             if self.random.percent(if self.secluded { 20 } else { 6 }) {
-                self.wish_checkpoint(tid);
+                self.request_checkpoint(tid);
                 continue;
             }
             let name = self.random.pick(&self.nodes).map(|node| node.name.clone());
             let to = name.filter(|_| self.random.percent(70));
-            self.wish_move(tid, to, false);
+            self.request_move(tid, to, false);
             if self.random.percent(15) {
-                self.wish_move(tid, None, false);
+                self.request_move(tid, None, false);
             }
         }
     }
@@ -73,7 +73,7 @@ impl World {
         self.random.pick(roster).copied()
     }
 
-    fn wish_move(&mut self, tid: Tid, to: Option<String>, back: bool) {
+    fn request_move(&mut self, tid: Tid, to: Option<String>, back: bool) {
         let running = self.running();
         let Some(&slot) = self.random.pick(&running) else {
             return;
@@ -83,7 +83,7 @@ impl World {
             compress: false,
             suspended: false,
         };
-        let conn = self.wish(slot, tid, &Request::Move(tid, to, way), back);
+        let conn = self.request(slot, tid, &Request::Move(tid, to, way), back);
         if self.random.percent(5) {
             let patience = self.random.below(2 * SECOND);
             self.queue.after(patience, Event::Leaves(conn));
@@ -91,36 +91,40 @@ impl World {
     }
 
     /// A console sends a request that moves a task.
-    pub(super) fn wish(&mut self, slot: Slot, tid: Tid, what: &Request, back: bool) -> ConnId {
+    pub(super) fn request(&mut self, slot: Slot, tid: Tid, what: &Request, back: bool) -> ConnId {
         let conn = self.ask_for(slot, what);
-        let wish = Wish {
+        let request = MoveRequest {
             slot,
             tid,
             answered: false,
             gone: false,
             back,
         };
-        self.wishes.insert(conn, wish);
+        self.requests.insert(conn, request);
         conn
     }
 
     /// Closes a console that waits for a move.
     pub(super) fn console_leaves(&mut self, conn: ConnId) -> Result<(), String> {
-        let Some(wish) = self.wishes.get_mut(&conn).filter(|wish| !wish.answered) else {
+        let Some(request) = self
+            .requests
+            .get_mut(&conn)
+            .filter(|request| !request.answered)
+        else {
             return Ok(());
         };
-        wish.gone = true;
-        let slot = wish.slot;
+        request.gone = true;
+        let slot = request.slot;
         self.feed(slot, Input::ConnGone(conn))
     }
 
     /// Handles the reply to the request of a console.
-    pub(super) fn wish_answered(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
-        let Some(wish) = self.wishes.get_mut(&conn) else {
+    pub(super) fn is_replied(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
+        let Some(request) = self.requests.get_mut(&conn) else {
             return Ok(());
         };
-        let (tid, slot, back) = (wish.tid, wish.slot, wish.back);
-        if std::mem::replace(&mut wish.answered, true) {
+        let (tid, slot, back) = (request.tid, request.slot, request.back);
+        if std::mem::replace(&mut request.answered, true) {
             return Err(format!("a console was told twice of a move of {tid}"));
         }
         self.queue
@@ -145,7 +149,7 @@ impl World {
         if !self.is_quiet() && self.random.percent(25) {
             let from = self.slot_of_host(report.from);
             let name = from.map(|slot| self.nodes[slot].name.clone());
-            self.wish_move(tid, name, true);
+            self.request_move(tid, name, true);
         }
         Ok(())
     }
@@ -168,10 +172,11 @@ impl World {
                 return Some(format!("{} has left over {underway:?}", node.host));
             }
         }
-        let waits =
-            |wish: &&Wish| !wish.answered && !wish.gone && self.nodes[wish.slot].is_running();
-        if let Some(wish) = self.wishes.values().find(waits) {
-            return Some(format!("a console waits for the move of {}", wish.tid));
+        let waits = |request: &&MoveRequest| {
+            !request.answered && !request.gone && self.nodes[request.slot].is_running()
+        };
+        if let Some(request) = self.requests.values().find(waits) {
+            return Some(format!("a console waits for the move of {}", request.tid));
         }
         let tid = self.suspended_tasks().pop()?;
         Some(format!("{tid} is suspended"))
@@ -242,7 +247,7 @@ impl World {
                 let tid = process.tid;
                 if self.random.percent(5) {
                     let failed = Failed::new(FailKind::Refused, "it has an open socket");
-                    self.report(index, Input::Frozen(tid, Err(failed)));
+                    self.report(index, Input::Move(MoveInput::Frozen(tid, Err(failed))));
                 } else {
                     let time = self.random.between(100, 300 * MS);
                     self.queue.after(time, Event::Copied(index, ticket));
@@ -280,7 +285,10 @@ impl World {
         let process = &self.processes[index];
         let current = process.copying.is_some_and(|(_, now)| now == ticket);
         if process.alive && process.gait == Gait::Runs && current {
-            self.report(index, Input::Copied(process.tid, 1 << 20, 2));
+            self.report(
+                index,
+                Input::Move(MoveInput::Copied(process.tid, 1 << 20, 2)),
+            );
         }
     }
 
@@ -307,7 +315,10 @@ impl World {
             .is_some_and(|program| program.request() == Some(Op::Exit));
         let Some(program) = process.program.clone().filter(|_| !leaves) else {
             let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
-            return self.report(index, Input::Frozen(self.processes[index].tid, Err(failed)));
+            return self.report(
+                index,
+                Input::Move(MoveInput::Frozen(self.processes[index].tid, Err(failed))),
+            );
         };
         process.gait = Gait::Saves;
         process.freeze = Some(freeze);
@@ -355,7 +366,10 @@ impl World {
         images: u64,
         input: Input,
     ) -> Result<(), String> {
-        let of_image = matches!(input, Input::Copied(..) | Input::Frozen(..));
+        let of_image = matches!(
+            input,
+            Input::Move(MoveInput::Copied(..)) | Input::Move(MoveInput::Frozen(..))
+        );
         match of_image && images < self.processes[index].images.0 {
             true => Ok(()),
             false => self.process_says(index, input),
@@ -391,7 +405,7 @@ impl World {
                 bytes: 1 << 20,
                 ..Written::default()
             };
-            self.report(index, Input::Frozen(tid, Ok(written)));
+            self.report(index, Input::Move(MoveInput::Frozen(tid, Ok(written))));
             let delay = self.random.between(60, 30 * MS);
             self.queue.after(delay, Event::Crosses(number));
             if self.options.sabotage == Some(Sabotage::GoOnAlone) {
@@ -402,7 +416,7 @@ impl World {
         } else {
             process.gait = Gait::Runs;
             let failed = Failed::new(FailKind::Refused, "the image cannot be written");
-            self.report(index, Input::Frozen(tid, Err(failed)));
+            self.report(index, Input::Move(MoveInput::Frozen(tid, Err(failed))));
             self.image_lost(number);
             // The process resumes by itself.
             self.claim(freeze, index)?;
@@ -460,7 +474,7 @@ impl World {
         if blocked || cut || image.fate != Fate::Arrives {
             let failed = Failed::new(FailKind::System, "it cannot be brought back");
             self.turns.note(Turn::ImageLost);
-            return self.feed(to, Input::Arrived(tid, Err(failed)));
+            return self.feed(to, Input::Move(MoveInput::Arrived(tid, Err(failed))));
         }
         let now = self.queue.now();
         let index = self.new_process(to, tid, None);
@@ -473,7 +487,7 @@ impl World {
         process.came_from = Some(image.from);
         self.trace(|| format!("{tid} is brought back on slot {to}"));
         self.aim_at(from, to, tid);
-        self.report(index, Input::Arrived(tid, Ok(())));
+        self.report(index, Input::Move(MoveInput::Arrived(tid, Ok(()))));
         Ok(())
     }
 

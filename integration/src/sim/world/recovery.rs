@@ -11,7 +11,7 @@ use super::state::{
     store::{CutKey, Saved},
 };
 use crate::sim::{coverage::Turn, network::Slot, queue::MS};
-use vm_machine::Input;
+use vm_machine::{Input, MoveInput, StoreInput};
 use vm_wire::{
     CheckpointId, Tid,
     checkpoint::{Checkpoint, Loaded},
@@ -53,7 +53,7 @@ impl World {
         });
         let failed = Failed::new(FailKind::System, "it cannot be read");
         let delay = self.random.between(100, 200 * MS);
-        let input = Input::Loaded(question, loaded.ok_or(failed));
+        let input = Input::Store(StoreInput::Loaded(question, loaded.ok_or(failed)));
         self.queue.after(delay, Event::Input(slot, input));
     }
 
@@ -70,7 +70,7 @@ impl World {
         let Some(Saved { program, at }) = saved.filter(|_| !self.random.percent(4)) else {
             let failed = Failed::new(FailKind::System, "it cannot be brought back");
             let delay = self.random.between(100, 50 * MS);
-            let input = Input::Arrived(tid, Err(failed));
+            let input = Input::Move(MoveInput::Arrived(tid, Err(failed)));
             return self.queue.after(delay, Event::Input(slot, input));
         };
         let shown = self.nodes[slot].time(self.queue.now());
@@ -83,7 +83,7 @@ impl World {
         let delay = self.random.between(100, 300 * MS);
         self.queue.after(
             delay,
-            Event::FromProcess(index, Input::Arrived(tid, Ok(()))),
+            Event::FromProcess(index, Input::Move(MoveInput::Arrived(tid, Ok(())))),
         );
     }
 

@@ -9,9 +9,9 @@ pub(super) mod fault;
 pub(super) mod history;
 pub(super) mod image;
 pub(super) mod process;
+pub(super) mod request;
 pub(super) mod shelf;
 pub(super) mod store;
-pub(super) mod wish;
 
 use crate::sim::{
     coverage::{Coverage, Turns},
@@ -27,12 +27,12 @@ use fault::{Ambush, Heal};
 use history::History;
 use image::Image;
 use process::{Order, Process};
+use request::{DrainRequest, MoveRequest};
 use shelf::{Shelf, Shelving};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{CutKey, Store};
 use vm_machine::{ConnId, Input, Outbox};
 use vm_wire::{Frame, HostId, MachineId, RequestKey, Tid, peer::MovePhase};
-use wish::{DrainWish, Wish};
 
 /// Options of a run.
 #[derive(Debug, Clone, Copy, Default)]
@@ -100,7 +100,7 @@ pub(super) enum Event {
     /// A part of a checkpoint arrives at the host that requested it.
     PartCrosses(PartSent),
     /// Consoles request moves.
-    Wishes,
+    Requests,
     /// A console that requested a move closes.
     Leaves(ConnId),
     /// A frame arrives in a task's socket.
@@ -158,7 +158,7 @@ pub struct World {
     /// Tasks that daemons expect, by slot and ticket.
     pub(super) expected: BTreeMap<(Slot, u64), Tid>,
     /// Moves that consoles requested.
-    pub(super) wishes: BTreeMap<ConnId, Wish>,
+    pub(super) requests: BTreeMap<ConnId, MoveRequest>,
     /// The target and ticket of an image that its task was not told to write yet.
     pub(super) opened: BTreeMap<(Slot, Tid), (Slot, u64)>,
     /// The processes of coordinators.
@@ -168,7 +168,7 @@ pub struct World {
     /// The coordinators that ordered each move.
     pub(super) ordered_by: BTreeMap<RequestKey, BTreeSet<usize>>,
     /// Drains that consoles requested.
-    pub(super) drains: BTreeMap<ConnId, DrainWish>,
+    pub(super) drains: BTreeMap<ConnId, DrainRequest>,
     /// Checkpoints in the store that all hosts share.
     pub(super) store: Store,
     /// The host on which each task left in order.

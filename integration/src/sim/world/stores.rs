@@ -15,7 +15,7 @@ use crate::sim::{
     node::slot_of,
     queue::{MS, SECOND},
 };
-use vm_machine::{Input, Output};
+use vm_machine::{Input, StoreInput, StoreOutput};
 use vm_wire::{
     CheckpointId, Tid,
     checkpoint::{Checkpoint, Loaded},
@@ -72,10 +72,10 @@ impl World {
         }
     }
 
-    /// Carries out the outputs of a daemon about stores that are not shared.
-    pub(super) fn use_stores(&mut self, slot: Slot, output: Output) {
-        match output {
-            Output::ExpectCopy {
+    /// Carries out an order of a daemon to a store that is not shared.
+    pub(super) fn use_stores(&mut self, slot: Slot, order: StoreOutput) {
+        match order {
+            StoreOutput::ExpectCopy {
                 ticket,
                 tid,
                 app,
@@ -85,10 +85,10 @@ impl World {
                 let copy = ((app, from.epoch), tid);
                 self.disks.copies.insert((slot, ticket), copy);
             }
-            Output::CancelPart(ticket) => {
+            StoreOutput::CancelPart(ticket) => {
                 self.disks.copies.remove(&(slot, ticket));
             }
-            Output::SendPart {
+            StoreOutput::SendPart {
                 ticket,
                 addr,
                 app,
@@ -114,7 +114,7 @@ impl World {
                 let delay = self.random.between(200, longest);
                 self.queue.after(delay, Event::PartCrosses(sent));
             }
-            Output::Stock {
+            StoreOutput::Inventory {
                 question,
                 app,
                 from,
@@ -127,7 +127,7 @@ impl World {
                     false => Ok(rows),
                 };
                 let delay = self.random.between(100, 100 * MS);
-                let input = Input::Stocked(question, result);
+                let input = Input::Store(StoreInput::Inventory(question, result));
                 self.queue.after(delay, Event::Input(slot, input));
             }
             _ => {}
@@ -177,7 +177,10 @@ impl World {
             })
         });
         let delay = self.random.between(100, 200 * MS);
-        let input = Input::Loaded(question, loaded.ok_or(failed("it is not in this store")));
+        let input = Input::Store(StoreInput::Loaded(
+            question,
+            loaded.ok_or(failed("it is not in this store")),
+        ));
         self.queue.after(delay, Event::Input(slot, input));
     }
 
@@ -203,17 +206,17 @@ impl World {
         let tid = tid.filter(|tid| self.is_on_disk(from, key, *tid));
         let Some(tid) = tid else {
             let why = failed("it cannot be sent");
-            return self.feed(from, Input::PartSent(ticket, Err(why)));
+            return self.feed(from, Input::Store(StoreInput::PartSent(ticket, Err(why))));
         };
         if !file {
             self.restore_from(from, to, tid, key);
         } else if self.random.percent(4) {
             let why = failed("no space left on device");
-            self.feed(to, Input::CopyTaken(ticket, Err(why)))?;
+            self.feed(to, Input::Store(StoreInput::CopyTaken(ticket, Err(why))))?;
         } else {
             self.put_on_disk(to, key, tid);
-            self.feed(to, Input::CopyTaken(ticket, Ok(())))?;
+            self.feed(to, Input::Store(StoreInput::CopyTaken(ticket, Ok(()))))?;
         }
-        self.feed(from, Input::PartSent(ticket, Ok(())))
+        self.feed(from, Input::Store(StoreInput::PartSent(ticket, Ok(()))))
     }
 }

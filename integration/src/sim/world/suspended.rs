@@ -21,7 +21,7 @@ use crate::sim::{
     program::Program,
     queue::{MS, SECOND},
 };
-use vm_machine::{Input, Written};
+use vm_machine::{Input, MoveInput, StoreInput, Written};
 use vm_wire::{
     Op, Tid,
     checkpoint::Part,
@@ -41,7 +41,7 @@ impl World {
 
     /// Consoles request suspensions and resumptions of tasks; at the end, the resumption of all
     /// suspended tasks.
-    pub(super) fn wish_suspensions(&mut self) {
+    pub(super) fn request_suspensions(&mut self) {
         let running = self.running();
         let pause = match self.is_quiet() {
             true => 500 * MS,
@@ -54,7 +54,7 @@ impl World {
         let suspended = self.suspended_tasks();
         if self.is_quiet() {
             for tid in suspended {
-                self.wish(slot, tid, &Request::Resume(tid, None), false);
+                self.request(slot, tid, &Request::Resume(tid, None), false);
             }
             return;
         }
@@ -64,7 +64,7 @@ impl World {
             let names: Vec<String> = self.nodes.iter().map(|node| node.name.clone()).collect();
             let host = self.shelf.random.pick(&names).cloned();
             let host = host.filter(|_| self.shelf.random.percent(60));
-            self.wish(slot, tid, &Request::Resume(tid, host), false);
+            self.request(slot, tid, &Request::Resume(tid, host), false);
             return;
         }
         let agreed = self.nodes[slot].agreed();
@@ -74,7 +74,7 @@ impl World {
             .map(|(tid, _)| tid)
             .collect();
         if let Some(&tid) = self.shelf.random.pick(&tids) {
-            self.wish(slot, tid, &Request::Suspend(tid, 0), false);
+            self.request(slot, tid, &Request::Suspend(tid, 0), false);
         }
     }
 
@@ -91,7 +91,7 @@ impl World {
         let leaves = |program: &Program| program.request() == Some(Op::Exit);
         let Some(program) = process.program.clone().filter(|it| !leaves(it)) else {
             let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
-            return self.report(index, Input::Frozen(tid, Err(failed)));
+            return self.report(index, Input::Move(MoveInput::Frozen(tid, Err(failed))));
         };
         let at = process.time(&self.nodes[slot], now);
         let freeze = self.claims.len();
@@ -136,7 +136,7 @@ impl World {
         let failed = |text| Failed::new(FailKind::System, text);
         if !process.alive || process.discarded {
             let lost = Err(failed("the process that wrote it ended early"));
-            let input = Input::Suspended(tid, number, lost);
+            let input = Input::Store(StoreInput::Suspended(tid, number, lost));
             self.queue.after(100, Event::Input(slot, input));
             return Ok(());
         }
@@ -147,7 +147,7 @@ impl World {
                 bytes,
                 ..Written::default()
             };
-            self.report(index, Input::Frozen(tid, Ok(written)));
+            self.report(index, Input::Move(MoveInput::Frozen(tid, Ok(written))));
             let part = Part {
                 name: String::new(),
                 bytes,
@@ -168,12 +168,12 @@ impl World {
                 ));
             }
             let delay = self.shelf.random.between(100, 200 * MS);
-            let input = Input::Suspended(tid, number, result);
+            let input = Input::Store(StoreInput::Suspended(tid, number, result));
             self.queue.after(delay, Event::Input(slot, input));
         } else {
             process.gait = Gait::Runs;
             let failed = Failed::new(FailKind::Refused, "it has an open socket");
-            self.report(index, Input::Frozen(tid, Err(failed)));
+            self.report(index, Input::Move(MoveInput::Frozen(tid, Err(failed))));
             // The process resumes by itself.
             self.claim(freeze, index)?;
             self.walk_on(index);
@@ -204,7 +204,7 @@ impl World {
         let fate = match self.shelf.random.below(100) {
             0..5 => {
                 let failed = Failed::new(FailKind::System, "the part is damaged");
-                let input = Input::PartSent(ticket, Err(failed));
+                let input = Input::Store(StoreInput::PartSent(ticket, Err(failed)));
                 self.queue.after(delay, Event::Input(slot, input));
                 return Ok(());
             }

@@ -15,7 +15,7 @@ use crate::sim::{
     queue::{MS, Moment, SECOND},
 };
 use std::collections::{BTreeSet, VecDeque};
-use vm_machine::{ConnId, Input, LaunchSpec, Time};
+use vm_machine::{ConnId, Input, LaunchSpec, ProcessInput, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
     console::Request,
@@ -72,8 +72,10 @@ impl World {
         let process = self.new_process(slot, tid, Some(spec.token));
         let pid = PID_FIRST + process as u32;
         let delay = self.random.between(200, 5 * MS);
-        self.queue
-            .after(delay, Event::Input(slot, Input::Launched(tid, pid)));
+        self.queue.after(
+            delay,
+            Event::Input(slot, Input::Process(ProcessInput::Launched(tid, pid))),
+        );
         let delay = delay + self.random.between(100, 30 * MS);
         self.queue.after(delay, Event::Enrol(process));
         Ok(())
@@ -334,7 +336,7 @@ impl World {
         let status = World::process_status(signal, status);
         self.queue.at(
             at,
-            Event::FromProcess(index, Input::ProcessEnded(tid, status)),
+            Event::FromProcess(index, Input::Process(ProcessInput::Ended(tid, status))),
         );
     }
 

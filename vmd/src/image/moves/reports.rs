@@ -11,7 +11,7 @@ use crate::{
     process::{processes::Processes, spare, usage},
 };
 use std::time::Duration;
-use vm_machine::{Input, Written};
+use vm_machine::{Input, MoveInput, Written};
 use vm_wire::{
     Tid,
     interrupt::Report,
@@ -27,7 +27,8 @@ impl Moves {
         processes: &mut Processes,
         context: &mut Context,
     ) {
-        let refused = |kind, text| Input::Frozen(tid, Err(Failed::new(kind, text)));
+        let refused =
+            |kind, text| Input::Move(MoveInput::Frozen(tid, Err(Failed::new(kind, text))));
         let point = match reported {
             Report::Copied { .. } => "report.copied",
             Report::Saved { .. } => "report.saved",
@@ -42,7 +43,7 @@ impl Moves {
             processes.signal(tid, libc::SIGKILL);
         }
         let input = match reported {
-            Report::Copied { bytes, rounds } => Input::Copied(tid, bytes, rounds),
+            Report::Copied { bytes, rounds } => Input::Move(MoveInput::Copied(tid, bytes, rounds)),
             Report::Saved {
                 bytes,
                 micros,
@@ -56,14 +57,14 @@ impl Moves {
                     time,
                     unacknowledged,
                 };
-                Input::Frozen(tid, Ok(written))
+                Input::Move(MoveInput::Frozen(tid, Ok(written)))
             }
             Report::Refused(text) => refused(FailKind::Refused, text),
             Report::Busy(text) => refused(FailKind::Busy, text),
             Report::Writes => return self.store_copy(tid, None, context),
-            Report::Portable => Input::Portable(tid),
-            Report::Held => Input::Held(tid),
-            Report::InCalls => Input::InCalls(tid),
+            Report::Portable => Input::Move(MoveInput::Portable(tid)),
+            Report::Held => Input::Move(MoveInput::Held(tid)),
+            Report::InCalls => Input::Move(MoveInput::InCalls(tid)),
             Report::Back { elsewhere } => {
                 if elsewhere {
                     log::warn!(
@@ -77,7 +78,7 @@ impl Moves {
                     spare::becomes_task(process);
                 }
                 processes.came_back(tid);
-                Input::Arrived(tid, Ok(()))
+                Input::Move(MoveInput::Arrived(tid, Ok(())))
             }
         };
         context.inbox.push_back(input);

@@ -12,7 +12,7 @@ use rustix::{
     process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus},
 };
 use std::{thread, time::Duration};
-use vm_machine::{Input, Time};
+use vm_machine::{Input, ProcessInput, Time};
 use vm_wire::{Tid, agreed::ExitStatus};
 
 /// How long the output of an ended process's terminal is awaited. The last bytes of a terminal
@@ -43,7 +43,9 @@ impl Processes {
     ) -> bool {
         while let Some((pid, stopped)) = spawn::take_stopped() {
             if let Some(tid) = self.tids.get(&pid) {
-                context.inbox.push_back(Input::Stopped(*tid, stopped));
+                context
+                    .inbox
+                    .push_back(Input::Process(ProcessInput::Stopped(*tid, stopped)));
             }
         }
         for _ in 0..REAPED {

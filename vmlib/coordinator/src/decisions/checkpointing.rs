@@ -195,10 +195,10 @@ pub enum Step {
 }
 
 impl Checkpointing {
-    /// Begins a checkpoint for requester `asker`.
-    pub fn new(now: Time, asker: HostId, ask: &CheckpointAsk) -> Self {
+    /// Begins a checkpoint for requester `requester`.
+    pub fn new(now: Time, requester: HostId, ask: &CheckpointAsk) -> Self {
         Checkpointing {
-            key: RequestKey::new(asker, ask.request),
+            key: RequestKey::new(requester, ask.request),
             app: ask.app,
             stop: ask.stop,
             begun: now,
@@ -421,9 +421,9 @@ impl Checkpointing {
         let result = match (self.stop?, ask.stop) {
             (Stop::End, Some(Stop::End)) => Ok(report.clone()),
             // A drain accepts any suspension; a user's request needs the same options.
-            (Stop::Suspend(made), Some(Stop::Suspend(wished)))
-                if wished.drained != HostId::NONE
-                    || (made.drained, made.for_ms) == (wished.drained, wished.for_ms) =>
+            (Stop::Suspend(made), Some(Stop::Suspend(requested)))
+                if requested.drained != HostId::NONE
+                    || (made.drained, made.for_ms) == (requested.drained, requested.for_ms) =>
             {
                 Ok(report.clone())
             }

@@ -158,8 +158,8 @@ impl Coordinator {
         }
     }
 
-    fn on_ask(&mut self, now: Time, asker: HostId, ask: &MoveAsk, out: &mut VecDeque<Frame>) {
-        let key = RequestKey::new(asker, ask.request);
+    fn on_ask(&mut self, now: Time, requester: HostId, ask: &MoveAsk, out: &mut VecDeque<Frame>) {
+        let key = RequestKey::new(requester, ask.request);
         if let Some(moving) = self.moves.get(&key) {
             let (tid, phase) = (moving.tid, moving.phase);
             if let Some(phase) = phase {
@@ -175,7 +175,7 @@ impl Coordinator {
                 tid: ask.tid,
                 result: Err(Failed::new(FailKind::Limit, text)),
             };
-            return send(asker, &Order::MoveEnd(end), out);
+            return send(requester, &Order::MoveEnd(end), out);
         }
         let moving = Move {
             tid: ask.tid,
@@ -200,13 +200,14 @@ impl Coordinator {
     fn on_checkpoint_ask(
         &mut self,
         now: Time,
-        asker: HostId,
+        requester: HostId,
         ask: &CheckpointAsk,
         out: &mut VecDeque<Frame>,
     ) {
-        let key = RequestKey::new(asker, ask.request);
-        let is_it =
-            |(asker, ask): &(HostId, CheckpointAsk)| RequestKey::new(*asker, ask.request) == key;
+        let key = RequestKey::new(requester, ask.request);
+        let is_it = |(requester, ask): &(HostId, CheckpointAsk)| {
+            RequestKey::new(*requester, ask.request) == key
+        };
         match &mut self.checkpoint {
             Some(making) if making.key() == key || self.waiting.iter().any(is_it) => {}
             Some(_) if self.waiting.len() >= limits::CHECKPOINTS_WAITING_MAX => {
@@ -219,15 +220,15 @@ impl Coordinator {
                     app: ask.app,
                     result: Err(Failed::new(FailKind::Limit, text)),
                 };
-                send(asker, &Order::CheckpointEnd(end), out);
+                send(requester, &Order::CheckpointEnd(end), out);
             }
             Some(making) => {
-                self.waiting.push_back((asker, *ask));
+                self.waiting.push_back((requester, *ask));
                 making.also_for(now);
                 self.go_on(now, out);
             }
             None => {
-                self.checkpoint = Some(Checkpointing::new(now, asker, ask));
+                self.checkpoint = Some(Checkpointing::new(now, requester, ask));
                 self.go_on(now, out);
             }
         }
@@ -255,7 +256,7 @@ impl Coordinator {
         self.carry_out(steps, out);
         if has_ended {
             let next = self.waiting.pop_front();
-            self.checkpoint = next.map(|(asker, ask)| Checkpointing::new(now, asker, &ask));
+            self.checkpoint = next.map(|(requester, ask)| Checkpointing::new(now, requester, &ask));
         }
         if self.checkpoint.is_none() {
             self.begin_moves(now, out);
@@ -291,14 +292,14 @@ impl Coordinator {
                     if let Order::CutClose(close) = &mut *order
                         && let Some(making) = &self.checkpoint
                     {
-                        let end = |(asker, ask): &(HostId, CheckpointAsk)| {
-                            Some((*asker, making.end_for(ask)?))
+                        let end = |(requester, ask): &(HostId, CheckpointAsk)| {
+                            Some((*requester, making.end_for(ask)?))
                         };
                         close.ends.extend(self.waiting.iter().filter_map(end));
                     }
                     send(here, &order, out);
                 }
-                Step::End(asker, end) => send(asker, &Order::CheckpointEnd(end), out),
+                Step::End(requester, end) => send(requester, &Order::CheckpointEnd(end), out),
             }
         }
     }
@@ -312,20 +313,20 @@ impl Coordinator {
         moving.again = now + limits::REQUEST_RETRY;
         let (term, tid) = (serves.term, moving.tid);
         let RequestKey {
-            host: asker,
+            host: requester,
             number: request,
         } = key;
         let order = match &moving.called_off {
             Some(why) => Order::MoveCancel(MoveCancel {
                 term,
-                asker,
+                requester,
                 request,
                 tid,
                 why: why.clone(),
             }),
             None => Order::MoveOrder(MoveOrder {
                 term,
-                asker,
+                requester,
                 request,
                 tid,
                 incarnation: moving.incarnation,
@@ -343,7 +344,7 @@ impl Coordinator {
         reported: &MoveReported,
         out: &mut VecDeque<Frame>,
     ) {
-        let key = RequestKey::new(reported.asker, reported.request);
+        let key = RequestKey::new(reported.requester, reported.request);
         let Some(moving) = self.moves.get_mut(&key) else {
             return;
         };
@@ -443,7 +444,7 @@ mod tests {
     use std::time::Duration;
     use vm_wire::MachineId;
 
-    const ASKER: HostId = HostId(1);
+    const REQUESTER: HostId = HostId(1);
     const OWNER: HostId = HostId(2);
     const TARGET: HostId = HostId(3);
 
@@ -509,19 +510,19 @@ mod tests {
                 to: TARGET,
                 way: MoveWay::default(),
             };
-            self.order(ASKER, Order::MoveAsk(ask))
+            self.order(REQUESTER, Order::MoveAsk(ask))
         }
 
         fn report(&mut self, request: u64, sequence: u32, state: MoveState) -> Vec<MovePhase> {
             let reported = MoveReported {
-                asker: ASKER,
+                requester: REQUESTER,
                 request,
                 tid: tid(sequence),
                 state,
             };
             let said = self.order(OWNER, Order::MoveReported(reported));
             let phase = |(host, order): (HostId, Order)| match order {
-                Order::MoveProgress(progress) if host == ASKER => progress.phase,
+                Order::MoveProgress(progress) if host == REQUESTER => progress.phase,
                 other => panic!("{other:?}"),
             };
             said.into_iter().map(phase).collect()
@@ -550,7 +551,7 @@ mod tests {
     fn ordered(term: u32, request: u64, sequence: u32) -> (HostId, Order) {
         let order = MoveOrder {
             term,
-            asker: ASKER,
+            requester: REQUESTER,
             request,
             tid: tid(sequence),
             incarnation: 1,
@@ -603,7 +604,7 @@ mod tests {
         // A repeated request gets the phase of the move. The owner gets no new order.
         let again = setting.ask(7, 5);
         assert!(
-            matches!(&again[..], [(ASKER, Order::MoveProgress(progress))]
+            matches!(&again[..], [(REQUESTER, Order::MoveProgress(progress))]
             if progress.phase == saving)
         );
     }
@@ -669,7 +670,7 @@ mod tests {
             );
         }
         let refused = setting.ask(1 << 40, 9);
-        assert!(matches!(&refused[..], [(ASKER, Order::MoveEnd(end))]
+        assert!(matches!(&refused[..], [(REQUESTER, Order::MoveEnd(end))]
             if end.result.as_ref().is_err_and(|failed| failed.kind == FailKind::Limit)));
         setting.report(3, 4, MoveState::Ended(Err(failed())));
         assert_eq!(setting.ask(1 << 40, 9), [ordered(1, 1 << 40, 9)]);
@@ -680,7 +681,7 @@ mod tests {
         let mut setting = Setting::new(1);
         setting.ask(7, 5);
         let reported = MoveReported {
-            asker: ASKER,
+            requester: REQUESTER,
             request: 7,
             tid: tid(5),
             state: MoveState::Ended(Err(failed())),

@@ -134,7 +134,7 @@ pub enum Applied {
         /// Generation of the failed restart.
         generation: u32,
         /// The request for the restart.
-        asker: RequestKey,
+        requester: RequestKey,
         /// Reason of the failure, as text for users.
         why: String,
     },

@@ -300,7 +300,7 @@ impl Agreed {
 
     fn spawn(&mut self, record: &SpawnRecord) -> Result<(), Void> {
         let SpawnRecord {
-            asker,
+            requester,
             request,
             host,
             ..
@@ -326,7 +326,7 @@ impl Agreed {
             let tid = Tid::new(self.machine, host, record.first + i);
             (record.index + i, tid)
         });
-        let born = |index| self.born.contains_key(&(asker, request, index));
+        let born = |index| self.born.contains_key(&(requester, request, index));
         if numbered
             .clone()
             .any(|(index, tid)| born(index) || self.tasks.contains_key(&tid))
@@ -355,7 +355,7 @@ impl Agreed {
                 } else {
                     record.app
                 },
-                asker,
+                requester,
                 request,
                 index,
                 born: self.index,

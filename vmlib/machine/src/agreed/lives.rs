@@ -44,7 +44,7 @@ pub struct Recovering {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reviving {
     /// The request for the restart.
-    pub asker: RequestKey,
+    pub requester: RequestKey,
     /// Generation and epoch of the checkpoint.
     pub from: CheckpointId,
     /// Use the files that the tasks write as they are, without a rollback.

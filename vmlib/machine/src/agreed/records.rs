@@ -57,7 +57,7 @@ pub struct Task {
     /// Application, named by the task id of its master.
     pub app: Tid,
     /// Requester of the spawn: a task (the parent), or a daemon (then the task is a master).
-    pub asker: Tid,
+    pub requester: Tid,
     /// Number of the spawn request, counted by the requester.
     pub request: u64,
     /// Index of the task among all tasks of the spawn request.
@@ -83,7 +83,7 @@ impl Task {
 
     /// The task that spawned this task; `None` for a master.
     pub fn parent(&self) -> Option<Tid> {
-        (!self.asker.is_daemon()).then_some(self.asker)
+        (!self.requester.is_daemon()).then_some(self.requester)
     }
 }
 

@@ -39,7 +39,7 @@ impl Agreed {
         for task in &revival.tasks {
             let mut last = 0;
             if let Some(before) = self.tasks.remove(&task.tid) {
-                let key = (before.asker, before.request, before.index);
+                let key = (before.requester, before.request, before.index);
                 self.born.remove(&key);
                 last = before.incarnation;
             }
@@ -47,7 +47,7 @@ impl Agreed {
                 host: task.host,
                 incarnation: last.max(task.incarnation) + 1,
                 app,
-                asker: task.asker,
+                requester: task.requester,
                 request: task.request,
                 index: task.index,
                 born: self.index,
@@ -90,7 +90,7 @@ impl Agreed {
         let sources = revival.tasks.iter().map(|task| (task.tid, task.source));
         let sources = sources.filter(|(_, source)| *source != HostId::NONE);
         let reviving = Reviving {
-            asker: RequestKey::new(revival.asker.0, revival.asker.1),
+            requester: RequestKey::new(revival.requester.0, revival.requester.1),
             from: revival.from,
             keep_files: revival.keep_files,
             age_ms: revival.age_ms,
@@ -161,7 +161,7 @@ impl Agreed {
             if self.living_task(task.tid).is_some() {
                 return Err(Void::Alive(task.tid));
             }
-            let born = self.born.get(&(task.asker, task.request, task.index));
+            let born = self.born.get(&(task.requester, task.request, task.index));
             let other = born.filter(|other| **other != task.tid);
             let stays = |born: u64| revival.cut.is_some_and(|cut| born < cut);
             let found = other.and_then(|other| self.task(*other));
@@ -281,7 +281,7 @@ impl Agreed {
             applied.push(Applied::Abandoned {
                 app,
                 generation,
-                asker: reviving.asker,
+                requester: reviving.requester,
                 why: why.to_owned(),
             });
         }
@@ -326,7 +326,7 @@ impl Agreed {
                 changes.push(Applied::Abandoned {
                     app,
                     generation,
-                    asker: before.asker,
+                    requester: before.requester,
                     why: "this daemon was behind and does not know why".to_owned(),
                 });
             } else if !later.reviving.contains_key(&app) {

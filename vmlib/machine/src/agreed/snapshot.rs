@@ -95,7 +95,7 @@ struct SuspensionState {
 #[derive(Serialize, Deserialize)]
 struct RevivingState {
     app: Tid,
-    asker: (HostId, u64),
+    requester: (HostId, u64),
     from: CheckpointId,
     keep_files: bool,
     age_ms: u64,
@@ -119,7 +119,7 @@ struct TaskState {
     host: HostId,
     incarnation: u32,
     app: Tid,
-    asker: Tid,
+    requester: Tid,
     request: u64,
     index: u32,
     born: u64,
@@ -201,7 +201,7 @@ impl Agreed {
                 .iter()
                 .map(|(app, it)| RevivingState {
                     app: *app,
-                    asker: (it.asker.host, it.asker.number),
+                    requester: (it.requester.host, it.requester.number),
                     from: it.from,
                     keep_files: it.keep_files,
                     age_ms: it.age_ms,
@@ -309,7 +309,7 @@ impl Agreed {
                 host: task.host,
                 incarnation: task.incarnation,
                 app: task.app,
-                asker: task.asker,
+                requester: task.requester,
                 request: task.request,
                 index: task.index,
                 born: task.born,
@@ -394,7 +394,7 @@ impl Agreed {
                 return Err(SnapshotError::Inconsistent("an application's revival"));
             }
             let reviving = Reviving {
-                asker: RequestKey::new(it.asker.0, it.asker.1),
+                requester: RequestKey::new(it.requester.0, it.requester.1),
                 from: it.from,
                 keep_files: it.keep_files,
                 age_ms: it.age_ms,
@@ -587,7 +587,7 @@ fn task_state(tid: Tid, task: &Task, program: u32) -> TaskState {
         host: task.host,
         incarnation: task.incarnation,
         app: task.app,
-        asker: task.asker,
+        requester: task.requester,
         request: task.request,
         index: task.index,
         born: task.born,
@@ -601,7 +601,7 @@ fn task_state(tid: Tid, task: &Task, program: u32) -> TaskState {
 /// The spawn record of one task, as an entry of its own would have it.
 fn record_of(state: &Agreed, tid: Tid, task: &Task) -> SpawnRecord {
     SpawnRecord {
-        asker: task.asker,
+        requester: task.requester,
         request: task.request,
         host: tid.host(),
         index: task.index,

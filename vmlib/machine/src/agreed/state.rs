@@ -253,7 +253,7 @@ impl Agreed {
                 host: task.host,
                 place: place.unwrap_or_default(),
                 incarnation: task.incarnation,
-                asker: task.asker,
+                requester: task.requester,
                 request: task.request,
                 index: task.index,
                 program: task.program.to_string(),
@@ -312,8 +312,8 @@ impl Agreed {
     }
 
     /// The tasks that a request spawned, by index; ended and remembered tasks included.
-    pub fn born(&self, asker: Tid, request: u64) -> impl Iterator<Item = (u32, Tid)> {
-        let range = (asker, request, 0)..=(asker, request, u32::MAX);
+    pub fn born(&self, requester: Tid, request: u64) -> impl Iterator<Item = (u32, Tid)> {
+        let range = (requester, request, 0)..=(requester, request, u32::MAX);
         self.born
             .range(range)
             .map(|((_, _, index), tid)| (*index, *tid))
@@ -337,7 +337,7 @@ impl Agreed {
     /// Adds a task to the tables. The task must not be in them.
     pub(super) fn insert_task(&mut self, tid: Tid, task: Task) {
         self.born
-            .insert((task.asker, task.request, task.index), tid);
+            .insert((task.requester, task.request, task.index), tid);
         if task.is_alive() {
             self.on_host.entry(task.host).or_default().insert(tid);
             self.in_app.entry(task.app).or_default().insert(tid);
@@ -359,7 +359,8 @@ impl Agreed {
     /// Forgets an ended task.
     pub(super) fn forget_task(&mut self, tid: Tid) {
         if let Some(task) = self.tasks.remove(&tid) {
-            self.born.remove(&(task.asker, task.request, task.index));
+            self.born
+                .remove(&(task.requester, task.request, task.index));
         }
     }
 

@@ -70,7 +70,7 @@ fn t(host: u16, sequence: u32) -> Tid {
 
 fn spawn(host: u16, first: u32, count: u32, app: Tid) -> Change {
     Change::Spawn(SpawnRecord {
-        asker: Tid::daemon(MACHINE, HostId(host)),
+        requester: Tid::daemon(MACHINE, HostId(host)),
         request: u64::from(first),
         host: HostId(host),
         index: 0,
@@ -464,7 +464,7 @@ fn revival() -> Change {
         tid,
         host: HostId(host),
         incarnation: 3,
-        asker: Tid::daemon(MACHINE, HostId(9)),
+        requester: Tid::daemon(MACHINE, HostId(9)),
         request: 1,
         index,
         program: "work".to_owned(),
@@ -472,7 +472,7 @@ fn revival() -> Change {
     };
     Change::Revive(Revival {
         app: t(1, 1),
-        asker: (HostId(2), 7),
+        requester: (HostId(2), 7),
         from: CheckpointId::new(4, 6),
         age_ms: 3_000,
         cut: None,
@@ -587,7 +587,7 @@ fn if_one_of_them_ends_before_all_stand_all_end() {
                 it,
                 Applied::Abandoned {
                     generation: 5,
-                    asker: RequestKey {
+                    requester: RequestKey {
                         host: HostId(2),
                         number: 7,
                     },

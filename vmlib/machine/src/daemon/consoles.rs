@@ -10,9 +10,9 @@ use super::{
     requester::{Requester, RunAsked},
     restart::Restart,
     signal_numbers::SIGHUP,
-    tasks::Asker,
+    tasks::SpawnRequester,
 };
-use crate::{ConnId, HostPhase, Output, placement};
+use crate::{ConnId, HostPhase, Output, ProcessOutput, placement};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     agreed::Change,
@@ -105,22 +105,22 @@ impl Daemon {
             },
             Request::Check(tid) => later(self.ask_check(Requester::Console(conn, number), tid)),
             Request::Move(tid, to, way) => {
-                let asker = Requester::Console(conn, number);
-                later(self.ask_move(asker, tid, to.as_deref(), way))
+                let requester = Requester::Console(conn, number);
+                later(self.ask_move(requester, tid, to.as_deref(), way))
             }
             Request::Moves => Reply::Now(Answer::Moves(self.move_rows())),
             Request::Checkpoint(tid, stop) => {
-                let asker = Requester::Console(conn, number);
+                let requester = Requester::Console(conn, number);
                 let stop = stop.then_some(Stop::End);
-                later(self.ask_checkpoint(asker, tid, stop))
+                later(self.ask_checkpoint(requester, tid, stop))
             }
             Request::Suspend(app, for_ms) => {
-                let asker = Requester::Console(conn, number);
-                later(self.ask_suspend(asker, app, for_ms))
+                let requester = Requester::Console(conn, number);
+                later(self.ask_suspend(requester, app, for_ms))
             }
             Request::Resume(tid, host) => {
-                let asker = Requester::Console(conn, number);
-                later(self.ask_resume(asker, tid, host.as_deref()))
+                let requester = Requester::Console(conn, number);
+                later(self.ask_resume(requester, tid, host.as_deref()))
             }
             Request::Suspended => {
                 Reply::Now(Answer::Suspended(crate::daemon::suspension::rows(&self.cx)))
@@ -138,8 +138,8 @@ impl Daemon {
                 if attach && let Err(failed) = self.consoles.runs_nothing(conn) {
                     return failed.into();
                 }
-                let asker = Requester::Console(conn, number);
-                let wish = Restart {
+                let requester = Requester::Console(conn, number);
+                let restart = Restart {
                     app,
                     from,
                     attach,
@@ -147,7 +147,7 @@ impl Daemon {
                     verify: false,
                     resumes: false,
                 };
-                later(self.restarts.request(&mut self.cx, asker, wish))
+                later(self.restarts.request(&mut self.cx, requester, restart))
             }
             Request::Stock(app, verify) => {
                 self.restarts
@@ -247,7 +247,7 @@ impl Daemon {
         }
         let request = self.cx.next_request;
         self.cx.next_request += 1;
-        let who = Asker::Console(conn, number, run);
+        let who = SpawnRequester::Console(conn, number, run);
         match self.spawn(self.cx.tid, request, Tid::NONE, console, spawn, who) {
             Ok(()) => Reply::Later(Awaited::Result),
             Err(failed) => failed.into(),
@@ -322,7 +322,7 @@ impl Daemon {
         let task = self.tasks.get(&tid);
         let Some(task) = task.filter(|task| !task.is_suspended()) else {
             self.on_restorer_said(tid, stream, &bytes);
-            return self.cx.emit(Output::LogOutput(tid, stream, bytes));
+            return self.cx.emit(ProcessOutput::LogOutput(tid, stream, bytes));
         };
         let (app, console) = (task.app, task.console);
         let lines = OutputLines {

@@ -4,7 +4,7 @@
 //! A subsystem gets `&mut Context` beside its own tables. The context knows no subsystem.
 
 use super::{config::DaemonConfig, counters::Counters, effect::Effect};
-use crate::{Agreement, AgreementOutput, Outbox, Output, Time, route::Routes};
+use crate::{Agreement, AgreementOutput, LinkOutput, Outbox, Output, Time, route::Routes};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_endpoint::{Endpoint, EndpointConfig, Keeper};
@@ -173,8 +173,8 @@ impl Context {
     }
 
     /// Adds an output for the shell, which carries it out after the step.
-    pub fn emit(&mut self, output: Output) {
-        self.out.push_back(output);
+    pub fn emit(&mut self, output: impl Into<Output>) {
+        self.out.push_back(output.into());
     }
 
     /// The name of a host, for people.
@@ -243,7 +243,7 @@ impl Context {
         let name = self.host_name(host);
         self.out
             .push_back(Output::Note(format!("closed the link to {name}: {why}")));
-        self.out.push_back(Output::Disconnect(host));
+        self.out.push_back(LinkOutput::Disconnect(host).into());
     }
 
     /// The failure of a request about a task that has ended or does not exist.
@@ -263,7 +263,7 @@ impl Context {
                     .map_or(tid, |task| task.app);
                 let suspended = self.agreement.state().suspended(app).map(|_| {
                     let app = app.show(self.machine);
-                    format!("; its application is suspended: 'vm resume {app}' brings it back")
+                    format!("; its application is suspended: 'vm resume {app}' resumes it")
                 });
                 let how = suspended.unwrap_or_default();
                 format!("task {shown} has {}{how}", past(status))
@@ -282,7 +282,7 @@ impl Context {
 
     /// The generation of the application of a living task, by the local log; 0 if there is no such
     /// task.
-    pub fn life_of(&self, tid: Tid) -> u32 {
+    pub fn living_generation_of(&self, tid: Tid) -> u32 {
         let state = self.agreement.state();
         let task = state.living_task(tid);
         task.map_or(0, |task| state.epochs(task.app).generation)

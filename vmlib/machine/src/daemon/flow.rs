@@ -72,7 +72,13 @@ impl Daemon {
     }
 
     /// The log has abandoned a restart before its tasks were resumed.
-    pub(super) fn on_abandoned(&mut self, app: Tid, generation: u32, asker: RequestKey, why: &str) {
+    pub(super) fn on_abandoned(
+        &mut self,
+        app: Tid,
+        generation: u32,
+        requester: RequestKey,
+        why: &str,
+    ) {
         let (here, _) = self
             .restarts
             .forget_restoring(&mut self.cx, app, generation);
@@ -80,7 +86,8 @@ impl Daemon {
         for tid in here {
             self.discard(tid);
         }
-        self.restarts.on_abandoned(&mut self.cx, app, asker, why);
+        self.restarts
+            .on_abandoned(&mut self.cx, app, requester, why);
     }
 
     /// Retains the messages that an ended task had left for a restarted task of this host.
@@ -115,35 +122,37 @@ impl Daemon {
     /// application has ended, or when the suspension has failed.
     pub(super) fn ask_suspend(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         app: Tid,
         for_ms: u64,
     ) -> Result<(), Failed> {
-        match check_suspend(&self.cx, asker, app, for_ms)? {
-            ToSuspend::Task(tid) => self.ask_suspend_task(asker, tid),
+        match check_suspend(&self.cx, requester, app, for_ms)? {
+            ToSuspend::Task(tid) => self.ask_suspend_task(requester, tid),
             ToSuspend::Application(any, how) => {
-                self.ask_checkpoint(asker, any, Some(Stop::Suspend(how)))
+                self.ask_checkpoint(requester, any, Some(Stop::Suspend(how)))
             }
         }
     }
 
     /// Suspends the application of a task that cannot leave this host during its drain.
-    pub(super) fn suspend_drained(&mut self, asker: Requester, tid: Tid) -> Result<(), Failed> {
+    pub(super) fn suspend_drained(&mut self, requester: Requester, tid: Tid) -> Result<(), Failed> {
         let how = check_suspend_drained(&self.cx)?;
-        self.ask_checkpoint(asker, tid, Some(Stop::Suspend(how)))
+        self.ask_checkpoint(requester, tid, Some(Stop::Suspend(how)))
     }
 
     /// Resumes an application or a single task for this requester. The reply comes when it runs, or
     /// when the resumption has failed.
     pub(super) fn ask_resume(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         app: Tid,
         host: Option<&str>,
     ) -> Result<(), Failed> {
-        match check_resume(&self.cx, asker, app, host)? {
-            ToResume::Task => self.ask_resume_task(asker, app, host),
-            ToResume::Application(wish) => self.restarts.request(&mut self.cx, asker, wish),
+        match check_resume(&self.cx, requester, app, host)? {
+            ToResume::Task => self.ask_resume_task(requester, app, host),
+            ToResume::Application(restart) => {
+                self.restarts.request(&mut self.cx, requester, restart)
+            }
         }
     }
 
@@ -152,11 +161,11 @@ impl Daemon {
         if self.restarts.is_requested(app) || self.restarts.is_resuming() {
             return;
         }
-        let (asker, wish) = (
+        let (requester, restart) = (
             Requester::Resume(app, generation),
             Restart::suspended(app, from),
         );
-        if let Err(failed) = self.restarts.request(&mut self.cx, asker, wish) {
+        if let Err(failed) = self.restarts.request(&mut self.cx, requester, restart) {
             self.restarts
                 .abandon(&mut self.cx, app, generation, &failed.text);
         }

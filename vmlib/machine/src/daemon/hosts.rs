@@ -45,7 +45,7 @@ impl Daemon {
     }
 
     pub(super) fn on_halted(&mut self, index: u64) {
-        self.departure.call_off();
+        self.departure.cancel();
         self.checkpoints.finished.clear_all(&mut self.cx);
         self.end_tasks();
         self.departure.halt(&mut self.cx, index);

@@ -78,7 +78,10 @@ pub use counters::{Counters, MoveCounters};
 pub use hosts::AT_ONCE;
 pub use migration::MovesUnderway;
 
-use crate::{Agreement, Input, Outbox, Time, agreed::SnapshotError};
+use crate::{
+    Agreement, ConsoleInput, Input, MoveInput, Outbox, ProcessInput, StoreInput, Time,
+    agreed::SnapshotError,
+};
 use checkpoint::Checkpoints;
 use console::Consoles;
 use context::Context;
@@ -235,6 +238,7 @@ impl Daemon {
         match input {
             Input::Task(tid, frame) => self.on_task(tid, frame),
             Input::Peer(host, frame) => self.on_peer(host, frame),
+            Input::Coordinator(number, frame) => self.on_coordinator(number, &frame),
             Input::Tick => self.tick(),
             Input::LinkUp(host) => self.on_link_up(host),
             Input::LinkDown(host) => self.on_link_down(host),
@@ -242,53 +246,78 @@ impl Daemon {
             Input::Address(addr) => self.on_address(addr),
             Input::Enrol { conn, pid, enrol } => self.on_enrol(conn, pid, enrol),
             Input::TaskGone(tid) => self.on_task_gone(tid),
-            Input::ProcessEnded(tid, status) => self.on_process_ended(tid, status),
-            Input::LaunchFailed(tid, failed) => self.on_launch_failed(tid, &failed),
-            Input::Launched(tid, pid) => self.on_launched(tid, pid),
-            Input::TaskOutput { tid, stream, bytes } => {
-                self.on_task_output(tid, stream, bytes);
-            }
-            Input::Console(conn, frame) => self.on_console(conn, frame),
-            Input::ConsoleFull(conn) => {
+            Input::ConnGone(conn) => self.on_conn_gone(conn),
+            Input::Dropped(pairs) => self.on_dropped(pairs),
+            Input::Console(event) => self.on_console_event(event),
+            Input::Process(event) => self.on_process_event(event),
+            Input::Move(event) => self.on_move_event(event),
+            Input::Store(event) => self.on_store_event(event),
+            Input::Stop => self.on_stop(),
+        }
+    }
+
+    fn on_console_event(&mut self, event: ConsoleInput) {
+        match event {
+            ConsoleInput::Frame(conn, frame) => self.on_console(conn, frame),
+            ConsoleInput::Full(conn) => {
                 self.consoles.on_full(&mut self.cx, &self.tasks, conn, true)
             }
-            Input::ConsoleRoom(conn) => {
+            ConsoleInput::Room(conn) => {
                 self.consoles
                     .on_full(&mut self.cx, &self.tasks, conn, false)
             }
-            Input::ConnGone(conn) => self.on_conn_gone(conn),
-            Input::Dropped(pairs) => self.on_dropped(pairs),
-            Input::Usage(question, rows) => self.consoles.on_measured(&mut self.cx, question, rows),
-            Input::ProgramFound(question, found) => self.on_program_found(question, found),
-            Input::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds),
-            Input::Sent(tid, sent) => self.on_sent(tid, sent),
-            Input::SentAll(tid) => self.on_sent_all(tid),
-            Input::Stopped(tid, stopped) => self.on_stopped(tid, stopped),
-            Input::Loaded(question, result) => {
+        }
+    }
+
+    fn on_process_event(&mut self, event: ProcessInput) {
+        match event {
+            ProcessInput::Ended(tid, status) => self.on_process_ended(tid, status),
+            ProcessInput::LaunchFailed(tid, failed) => self.on_launch_failed(tid, &failed),
+            ProcessInput::Launched(tid, pid) => self.on_launched(tid, pid),
+            ProcessInput::Output { tid, stream, bytes } => {
+                self.on_task_output(tid, stream, bytes);
+            }
+            ProcessInput::Usage(question, rows) => {
+                self.consoles.on_measured(&mut self.cx, question, rows)
+            }
+            ProcessInput::ProgramFound(question, found) => self.on_program_found(question, found),
+            ProcessInput::Stopped(tid, stopped) => self.on_stopped(tid, stopped),
+            ProcessInput::CoordinatorGone(number) => self.on_coordinator_gone(number),
+        }
+    }
+
+    fn on_move_event(&mut self, event: MoveInput) {
+        match event {
+            MoveInput::Copied(tid, bytes, rounds) => self.on_copied(tid, bytes, rounds),
+            MoveInput::Sent(tid, sent) => self.on_sent(tid, sent),
+            MoveInput::SentAll(tid) => self.on_sent_all(tid),
+            MoveInput::Portable(tid) => self.on_portable(tid),
+            MoveInput::InCalls(tid) => self.on_in_calls(tid),
+            MoveInput::Held(tid) => self.on_held(tid),
+            MoveInput::Frozen(tid, result) => self.on_frozen(tid, result),
+            MoveInput::Arrived(tid, result) => self.on_arrived(tid, result),
+        }
+    }
+
+    fn on_store_event(&mut self, event: StoreInput) {
+        match event {
+            StoreInput::Loaded(question, result) => {
                 self.restarts.on_loaded(&mut self.cx, question, result)
             }
-            Input::Portable(tid) => self.on_portable(tid),
-            Input::InCalls(tid) => self.on_in_calls(tid),
-            Input::Held(tid) => self.on_held(tid),
-            Input::Frozen(tid, result) => self.on_frozen(tid, result),
-            Input::Arrived(tid, result) => self.on_arrived(tid, result),
-            Input::Stored(tid, epoch, result) => self.on_stored(tid, epoch, result),
-            Input::Suspended(tid, number, result) => {
+            StoreInput::Part(tid, epoch, result) => self.on_stored(tid, epoch, result),
+            StoreInput::Suspended(tid, number, result) => {
                 self.on_suspended_image(tid, number, result);
             }
-            Input::CopyTaken(ticket, result) => {
+            StoreInput::CopyTaken(ticket, result) => {
                 self.checkpoints
                     .copies
                     .on_copy_taken(&mut self.cx, ticket, result);
             }
-            Input::PartSent(ticket, result) => self.on_part_sent(ticket, result),
-            Input::Stocked(question, result) => {
+            StoreInput::PartSent(ticket, result) => self.on_part_sent(ticket, result),
+            StoreInput::Inventory(question, result) => {
                 self.restarts.on_stocked(&mut self.cx, question, result)
             }
-            Input::Committed(committed) => self.on_committed(committed),
-            Input::Coordinator(number, frame) => self.on_coordinator(number, &frame),
-            Input::CoordinatorGone(number) => self.on_coordinator_gone(number),
-            Input::Stop => self.on_stop(),
+            StoreInput::Committed(committed) => self.on_committed(committed),
         }
     }
 }

@@ -4,7 +4,7 @@ use vm_wire::task::FailKind;
 
 /// The objection to a move or a save of a task that is stopped by a signal.
 pub(super) const STOPPED: &str =
-    "it is stopped by a signal; let it go on first ('vm sig CONT' and its TID)";
+    "it is stopped by a signal; continue it first ('vm sig CONT' and its TID)";
 
 /// The objection to the move of a task whose application has a checkpoint under way.
 pub(super) const CUT: &str = "a checkpoint of its application is being made; try again";

@@ -2,7 +2,7 @@
 //! arrives once and in order, however often the link breaks.
 
 use super::Daemon;
-use crate::Output;
+use crate::StoreOutput;
 use vm_endpoint::{Filter, Received};
 use vm_wire::{
     Frame, FrameReader, Header, HostId,
@@ -112,7 +112,7 @@ impl Daemon {
                 self.unreachable.on_report(cx, host, down, apps);
             }
             Ok(Order::ForgetStored(forget)) if self.cx.has_own_stores() => {
-                self.cx.emit(Output::ForgetStored(forget.app));
+                self.cx.emit(StoreOutput::Forget(forget.app));
             }
             Ok(
                 Order::CutAsk(_)

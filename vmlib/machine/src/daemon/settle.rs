@@ -115,7 +115,7 @@ impl Daemon {
     fn deliver(&mut self, effect: Effect) {
         let behind = std::mem::take(&mut self.cx.effects);
         match effect {
-            Effect::Reply(asker, answer) => self.answer_asker(asker, &answer),
+            Effect::Reply(requester, answer) => self.reply_to(requester, &answer),
             Effect::TellRun(app, text) => self.consoles.tell_run(&mut self.cx, app, &text),
             Effect::EndRun(app, status) => self.end_run(app, status),
             Effect::AttachConsole { conn, app, hosts } => {
@@ -155,7 +155,7 @@ impl Daemon {
                 folders,
             } => self.fetch_task(host, tid, from, (image, keep_files, folders)),
             Effect::ForgetFetched(tid) => self.checkpoints.copies.forget_fetched(tid),
-            Effect::RequestCheckpoint(asker, ask) => self.request_checkpoint(asker, ask),
+            Effect::RequestCheckpoint(requester, ask) => self.request_checkpoint(requester, ask),
             Effect::PartLost(tid, why) => self.on_arrived(tid, Err(why)),
         }
         self.cx.effects.extend(behind);
@@ -256,9 +256,9 @@ impl Daemon {
             Applied::Abandoned {
                 app,
                 generation,
-                asker,
+                requester,
                 why,
-            } => self.on_abandoned(app, generation, asker, &why),
+            } => self.on_abandoned(app, generation, requester, &why),
             Applied::RolledBack(app) => self.restarts.on_rolled_back(&mut self.cx, app),
             Applied::Finished { app, host } => {
                 let finished = &mut self.checkpoints.finished;

@@ -60,7 +60,7 @@ impl Suspensions {
         let saved = it.from;
         let text = match it.how.drained {
             HostId::NONE => format!(
-                "{name} is suspended with checkpoint {saved}; 'vm resume {name}' brings it back"
+                "{name} is suspended with checkpoint {saved}; 'vm resume {name}' resumes it"
             ),
             drained => format!(
                 "{name} is suspended with checkpoint {saved}, because host '{}' drains; it is \
@@ -93,7 +93,7 @@ impl Suspensions {
         let name = app.show(cx.machine);
         let over = format!(
             "the time for which {name} was suspended is over; its checkpoint is in the store: \
-             'vm restart {name}' brings it back"
+             'vm restart {name}' restarts it"
         );
         if matches!(why, Unsuspended::Over) {
             cx.emit(Output::Note(over.clone()));
@@ -105,11 +105,11 @@ impl Suspensions {
                 let text = format!("{name} is resumed on {}", names.join(", "));
                 return cx.effect(Effect::TellRun(app, text));
             }
-            Unsuspended::Resumed => format!("{name} goes on at another console"),
+            Unsuspended::Resumed => format!("{name} runs on at another console"),
             Unsuspended::Over => over,
             Unsuspended::Ended => format!(
                 "{name} is suspended no more; its checkpoint is in the store: 'vm restart {name}' \
-                 brings it back"
+                 restarts it"
             ),
         };
         cx.effect(Effect::TellRun(app, text));
@@ -228,20 +228,20 @@ impl Suspensions {
 /// Checks a request on this host to suspend an application or a single task.
 pub(super) fn check_suspend(
     cx: &Context,
-    asker: Requester,
+    requester: Requester,
     app: Tid,
     for_ms: u64,
 ) -> Result<ToSuspend, Failed> {
     let state = cx.agreement.state();
     let name = app.show(cx.machine);
     if state.suspended(app).is_some() {
-        let text = format!("application {name} is suspended: 'vm resume {name}' brings it back");
+        let text = format!("application {name} is suspended: 'vm resume {name}' resumes it");
         return Err(Failed::new(FailKind::Refused, text));
     }
     if let Some(task) = state.living_task(app).filter(|task| task.app != app) {
         let whole = task.app.show(cx.machine);
         let refuse = |text: String| Err(Failed::new(FailKind::Refused, text));
-        if matches!(asker, Requester::Task { .. }) {
+        if matches!(requester, Requester::Task { .. }) {
             return refuse(format!(
                 "{name} is a task of application {whole}: a task suspends whole applications \
                  only; suspend that one, or have a person suspend the task (vm suspend {name})"
@@ -298,13 +298,13 @@ fn check_room(cx: &Context) -> Result<(), Failed> {
 /// Checks a request on this host to resume an application or a single task.
 pub(super) fn check_resume(
     cx: &Context,
-    asker: Requester,
+    requester: Requester,
     app: Tid,
     host: Option<&str>,
 ) -> Result<ToResume, Failed> {
     let state = cx.agreement.state();
     let name = app.show(cx.machine);
-    let by_task = matches!(asker, Requester::Task { .. });
+    let by_task = matches!(requester, Requester::Task { .. });
     if !by_task && state.living_task(app).is_some_and(|task| task.suspended) {
         return Ok(ToResume::Task);
     }

@@ -154,7 +154,7 @@ impl Network {
         let first = node.next_task;
         node.next_task += 1;
         node.agreement.propose(Change::Spawn(SpawnRecord {
-            asker: Tid::daemon(MACHINE, host),
+            requester: Tid::daemon(MACHINE, host),
             request: u64::from(first),
             host,
             index: 0,

@@ -81,7 +81,7 @@ fn the_reply_to_a_task_that_moves_itself_reaches_it_at_the_target() {
 #[test]
 fn a_request_that_is_repeated_before_its_reply_is_not_carried_out_again() {
     let (mut world, _, workers) = setting(2);
-    let (asker, other) = (workers[0], workers[1]);
+    let (requester, other) = (workers[0], workers[1]);
     // The other task is frozen. Meanwhile the requester moves, and repeats its request.
     world.carry = Carry::Held;
     let any = MoveTask {
@@ -89,16 +89,16 @@ fn a_request_that_is_repeated_before_its_reply_is_not_carried_out_again() {
         to: None,
         way: MoveWay::default(),
     };
-    let number = world.request(asker, &any);
+    let number = world.request(requester, &any);
     world.run_until("it stands", |world| world.processes[&other].frozen);
     world.carry = Carry::Whole;
-    let wish = world.wish_move(4, asker, 3);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
-    world.request_again(asker, &any, number);
+    let request = world.request_move(4, requester, 3);
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
+    world.request_again(requester, &any, number);
     world.run_for(Duration::from_secs(2));
-    assert!(world.answers(asker, number).is_empty());
+    assert!(world.answers(requester, number).is_empty());
     world.arrive(other);
-    let moved: Moved = answer(&mut world, asker, number).expect("it moves");
+    let moved: Moved = answer(&mut world, requester, number).expect("it moves");
     assert_eq!(moved.report.from, HostId(2));
     let went = |host| world.daemon(host).counters().moves.went;
     assert_eq!([1, 2, 3, 4].map(went).iter().sum::<u64>(), 2);
@@ -161,11 +161,11 @@ fn a_request_is_carried_out_anew_if_the_daemon_with_its_reply_dies() {
 #[test]
 fn a_late_reply_to_an_earlier_generation_does_not_reach_the_next_generation() {
     let (mut world, master, workers) = setting_in(World::new(4));
-    let asker = workers[0];
+    let requester = workers[0];
     let other = world.master(1, "other");
     world.save(master);
     world.carry = Carry::Held;
-    let number = world.request(asker, &to(other, 4));
+    let number = world.request(requester, &to(other, 4));
     world.run_until("it stands", |world| world.processes[&other].frozen);
     // The requester's application rolls back to before the request, and uses its number again.
     world.carry = Carry::Whole;
@@ -173,22 +173,26 @@ fn a_late_reply_to_an_earlier_generation_does_not_reach_the_next_generation() {
     world.until_back(master, 2);
     world.run_for(Duration::from_secs(1));
     assert!(world.processes[&other].frozen, "its image is on its way");
-    assert_eq!(world.processes[&asker].host, HostId(2), "where it asked");
+    assert_eq!(
+        world.processes[&requester].host,
+        HostId(2),
+        "where it asked"
+    );
     let group = "g".to_owned();
     let ask = GroupAsk {
         group: group.clone(),
         version: 1,
     };
-    world.request_again(asker, &ask, number);
+    world.request_again(requester, &ask, number);
     world.arrive(other);
     world.run_until("it has moved", |world| {
         let process = &world.processes[&other];
         process.host == HostId(4) && !process.frozen
     });
     world.run_for(Duration::from_secs(2));
-    assert!(world.answers(asker, number).is_empty());
+    assert!(world.answers(requester, number).is_empty());
     let join = GroupChange { group, join: true };
     world.ask::<GroupView>(master, &join).expect("it joins");
-    let view: GroupView = answer(&mut world, asker, number).expect("what it asked for");
+    let view: GroupView = answer(&mut world, requester, number).expect("what it asked for");
     assert_eq!(view.members, [(0, master)]);
 }

@@ -3,7 +3,7 @@
 use crate::world::{World, on, tid};
 use bytes::Bytes;
 use std::time::Duration;
-use vm_machine::{ConnId, Input};
+use vm_machine::{ConnId, ConsoleInput, Input, ProcessInput};
 use vm_wire::{
     Frame, Header, HostId, Op, Tid,
     console::{Answer, Request},
@@ -75,7 +75,10 @@ fn a_console_that_breaks_the_protocol_loses_its_connection() {
     for op in Op::ALL {
         let mut world = World::new(1);
         let bad = ConnId(1_000_000);
-        world.input(HostId(1), Input::Console(bad, garbage(*op)));
+        world.input(
+            HostId(1),
+            Input::Console(ConsoleInput::Frame(bad, garbage(*op))),
+        );
         world.run_for(Duration::from_millis(10));
         assert!(world.rejected.contains_key(&bad), "{op:?}");
         let good = world.conn();
@@ -105,14 +108,14 @@ fn inputs_about_unknown_connections_and_tasks_do_nothing() {
         Input::Task(nobody, garbage(Op::Spawn)),
         Input::Task(nobody, garbage(Op::Data).between(nobody, nobody)),
         Input::TaskGone(nobody),
-        Input::ProcessEnded(nobody, status),
-        Input::LaunchFailed(nobody, failed.clone()),
-        Input::Launched(nobody, 1),
+        Input::Process(ProcessInput::Ended(nobody, status)),
+        Input::Process(ProcessInput::LaunchFailed(nobody, failed.clone())),
+        Input::Process(ProcessInput::Launched(nobody, 1)),
         Input::ConnGone(ConnId(99)),
-        Input::ConsoleFull(ConnId(99)),
-        Input::ConsoleRoom(ConnId(99)),
-        Input::Usage(99, Vec::new()),
-        Input::ProgramFound(99, Err(failed)),
+        Input::Console(ConsoleInput::Full(ConnId(99))),
+        Input::Console(ConsoleInput::Room(ConnId(99))),
+        Input::Process(ProcessInput::Usage(99, Vec::new())),
+        Input::Process(ProcessInput::ProgramFound(99, Err(failed))),
         Input::Dropped(vec![
             (nobody, nobody),
             (tid(1, 0), tid(9, 0)),

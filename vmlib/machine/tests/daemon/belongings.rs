@@ -5,7 +5,7 @@ use crate::moves::{check, counters, held, host_of, setting};
 use crate::world::{Carry, Told, World, on};
 use std::time::Duration;
 use vm_endpoint::Notice;
-use vm_machine::Input;
+use vm_machine::{Input, ProcessInput};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
@@ -16,13 +16,13 @@ use vm_wire::{
 
 #[test]
 fn messages_to_a_frozen_task_arrive_once_and_in_order() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     for text in ["a", "b", "c"] {
         world.send(master, worker, text);
         world.run_for(Duration::from_millis(50));
     }
     world.arrive(worker);
-    assert!(world.moved(wish).is_ok());
+    assert!(world.moved(request).is_ok());
     world.send(master, worker, "d");
     world.run_for(Duration::from_secs(3));
     let texts: Vec<String> = world.received(worker).into_iter().map(|m| m.1).collect();
@@ -36,8 +36,8 @@ fn the_end_of_a_moved_task_reaches_its_watchers() {
     world
         .watch(master, Watched::Task(worker))
         .expect("it lives");
-    let wish = world.wish_move(4, worker, 3);
-    assert!(world.moved(wish).is_ok());
+    let request = world.request_move(4, worker, 3);
+    assert!(world.moved(request).is_ok());
     world.send(worker, master, "last words");
     world.exit(worker, 7).expect("it may leave");
     world.run_for(Duration::from_secs(2));
@@ -57,7 +57,7 @@ fn a_moved_task_keeps_its_watches() {
     }
     world.watch(worker, Watched::HostDeleted).expect("always");
     world.carry = Carry::Held;
-    let wish = world.wish_move(4, worker, 3);
+    let request = world.request_move(4, worker, 3);
     world.run_until("the image", |world| world.processes[&worker].frozen);
     // One ends during the freeze, one when the log decides, one afterwards.
     world.exit(others[0], 0).expect("it may leave");
@@ -65,7 +65,7 @@ fn a_moved_task_keeps_its_watches() {
     assert_eq!(world.processes[&worker].told, []);
     world.arrive(worker);
     world.die(others[1], ExitStatus::Signal(11));
-    assert!(world.moved(wish).is_ok());
+    assert!(world.moved(request).is_ok());
     world.run_for(Duration::from_secs(1));
     world.exit(others[2], 3).expect("it may leave");
     world.run_for(Duration::from_secs(1));
@@ -100,8 +100,8 @@ fn a_notification_that_was_not_read_before_the_freeze_is_sent_again() {
     world.run_for(Duration::from_millis(500));
     assert_eq!(world.processes[&worker].told, []);
     world.processes.get_mut(&worker).expect("a process").frozen = false;
-    let wish = world.wish_move(4, worker, 3);
-    assert!(world.moved(wish).is_ok());
+    let request = world.request_move(4, worker, 3);
+    assert!(world.moved(request).is_ok());
     world.run_for(Duration::from_secs(1));
     let told = Told::Ended(other, ExitStatus::Left(0), Some(0));
     assert_eq!(world.processes[&worker].told, [told]);
@@ -109,7 +109,7 @@ fn a_notification_that_was_not_read_before_the_freeze_is_sent_again() {
 
 #[test]
 fn a_request_under_way_is_carried_out_once() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     // The hosts of the request cannot report, so the move waits for the reply.
     world.cut(2, 4, true);
     world.run_for(Duration::from_millis(10));
@@ -119,7 +119,7 @@ fn a_request_under_way_is_carried_out_once() {
     world.run_for(Duration::from_millis(1500));
     assert!(world.processes[&worker].frozen);
     world.heal(2, 4);
-    assert!(world.moved(wish).is_ok());
+    assert!(world.moved(request).is_ok());
     world.request_again(worker, &question, number);
     world.run_for(Duration::from_secs(1));
     let answer = world.answers(worker, number);
@@ -142,7 +142,7 @@ fn a_move_back_waits_until_the_log_of_the_former_host_knows_the_first_move() {
     world.run_until("the task to go on", |world| {
         world.processes[&worker].host == HostId(3)
     });
-    let back = world.wish_move(3, worker, 2);
+    let back = world.request_move(3, worker, 2);
     world.run_for(Duration::from_millis(300));
     assert!(!world.processes[&worker].frozen, "it runs while it waits");
     world.heal(2, 1);
@@ -152,24 +152,27 @@ fn a_move_back_waits_until_the_log_of_the_former_host_knows_the_first_move() {
 
 #[test]
 fn a_restored_process_that_ends_before_the_release_does_not_end_the_task() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     world.cut(3, 2, true);
     world.run_for(Duration::from_millis(10));
     world.arrive(worker);
     world.run_for(Duration::from_millis(10));
     world.standing.clear();
     let killed = ExitStatus::Signal(9);
-    world.input(HostId(3), Input::ProcessEnded(worker, killed));
+    world.input(
+        HostId(3),
+        Input::Process(ProcessInput::Ended(worker, killed)),
+    );
     world.run_for(Duration::from_millis(10));
     world.heal(3, 2);
-    let failed = world.moved(wish).expect_err("its copy is gone");
+    let failed = world.moved(request).expect_err("its copy is gone");
     assert_eq!(failed.kind, FailKind::System);
     check(&mut world, master, worker, 2);
 }
 
 #[test]
 fn a_task_that_ends_during_a_move_in_doubt_has_ended() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     let watched = world.watch(master, Watched::Task(worker));
     watched.expect("it lives");
     world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
@@ -185,7 +188,7 @@ fn a_task_that_ends_during_a_move_in_doubt_has_ended() {
     for other in [1, 3, 4] {
         world.heal(2, other);
     }
-    assert!(world.moved(wish).is_err());
+    assert!(world.moved(request).is_err());
     world.run_for(Duration::from_secs(2));
     let told = Told::Ended(worker, ExitStatus::Signal(9), None);
     assert_eq!(world.processes[&master].told, [told]);
@@ -198,13 +201,13 @@ fn a_last_message_that_was_lost_during_the_freeze_is_not_awaited() {
     let other = world.spawn(master, "other", 1, on(3)).tids[0];
     world.watch(worker, Watched::Task(other)).expect("it lives");
     world.carry = Carry::Held;
-    let wish = world.wish_move(4, worker, 3);
+    let request = world.request_move(4, worker, 3);
     world.run_until("the image", |world| world.processes[&worker].frozen);
     world.send(other, worker, "last words");
     world.exit(other, 0).expect("it may leave");
     world.run_for(Duration::from_millis(100));
     world.crash(3);
-    assert!(world.moved(wish).is_err());
+    assert!(world.moved(request).is_err());
     world.run_for(Duration::from_secs(1));
     let told = Told::Ended(other, ExitStatus::Left(0), None);
     assert_eq!(world.processes[&worker].told, [told]);
@@ -225,8 +228,8 @@ fn waits_for_a_last_message() -> (World, Tid, Tid) {
     world.run_for(Duration::from_millis(500));
     world.processes.get_mut(&worker).expect("a process").frozen = false;
     world.cut(3, 4, true);
-    let wish = world.wish_move(5, worker, 3);
-    assert!(world.moved(wish).is_ok());
+    let request = world.request_move(5, worker, 3);
+    assert!(world.moved(request).is_ok());
     world.run_for(Duration::from_secs(1));
     let told = Told::Ended(other, ExitStatus::Left(0), Some(1));
     assert_eq!(world.processes[&worker].told, [told]);
@@ -271,8 +274,8 @@ fn messages_that_a_leaving_host_handed_over_for_a_task_move_with_it() {
     let answer = world.console(1, conn, &Request::Delete("n4".to_owned()));
     assert_eq!(answer, Answer::Done);
     world.processes.get_mut(&worker).expect("a process").frozen = false;
-    let wish = world.wish_move(5, worker, 3);
-    assert!(world.moved(wish).is_ok());
+    let request = world.request_move(5, worker, 3);
+    assert!(world.moved(request).is_ok());
     world.crash(2);
     world.watch(worker, Watched::Task(other)).expect("it ended");
     world.run_for(Duration::from_secs(2));

@@ -14,9 +14,9 @@ use vm_wire::{
 };
 
 fn untold(request: impl Fn(Tid) -> Request) -> Failed {
-    let (mut world, _, _, wish) = ended_untold(request);
+    let (mut world, _, _, request) = ended_untold(request);
     world.run_for(2 * limits::COORDINATOR_WAIT);
-    match world.console_answer(wish.0, wish.1) {
+    match world.console_answer(request.0, request.1) {
         Some(Answer::Failed(failed)) => failed,
         other => panic!("{other:?}"),
     }
@@ -38,11 +38,11 @@ fn the_requester_of_a_stop_or_suspension_gets_a_reply_even_if_the_host_with_the_
 fn an_application_stopped_with_a_checkpoint_ends_with_its_commit() {
     let (mut world, master, workers) = setting();
     world.store.slow = true;
-    let wish = world.wish_checkpoint(workers[1], true);
+    let request = world.request_checkpoint(workers[1], true);
     world.run_for(Duration::from_secs(3));
     assert!(stand(&world, &[master, workers[0], workers[1]]));
     world.store_images();
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (1, 3));
     world.run_for(Duration::from_secs(1));
     for tid in [master, workers[0], workers[1]] {
@@ -60,11 +60,11 @@ fn a_request_for_a_checkpoint_gets_a_reply_though_no_coordinator_can_be_started(
     world.no_coordinators = true;
     let master = world.master(2, "master");
     let asked = world.now;
-    let wish = world.wish_checkpoint(master, false);
+    let request = world.request_checkpoint(master, false);
     // A coordinator might wait for portable tasks.
     let wait = limits::COORDINATOR_WAIT + limits::SAFE_POINT;
     world.run_for(wait / 2);
-    let failed = world.checkpointed(wish).expect_err("nobody makes it");
+    let failed = world.checkpointed(request).expect_err("nobody makes it");
     assert_eq!(failed.kind, FailKind::System);
     assert!(world.now.since(asked) >= wait);
 }
@@ -89,7 +89,7 @@ fn checkpoints_follow_the_policy_under_any_coordinator() {
     assert_eq!(epochs(&world), [1, 2, 3]);
     assert_eq!(world.store.committed[2].agreed.policy, policy(10_000));
     // The host of the coordinator dies. The next coordinator continues.
-    let moved = world.wish_move(1, master, 1);
+    let moved = world.request_move(1, master, 1);
     world.moved(moved).expect("it can be moved");
     world.crash(4);
     world.run_for(Duration::from_secs(40));
@@ -120,14 +120,14 @@ fn tasks_stay_frozen_while_their_images_are_written_if_the_policy_is_blocking() 
         };
         world.console_request(2, conn, &Request::Policy(master, policy));
         world.run_for(Duration::from_secs(1));
-        let wish = world.wish_checkpoint(master, false);
+        let request = world.request_checkpoint(master, false);
         let mut copies = false;
         for _ in 0..1_000 {
             world.run_for(Duration::from_millis(1));
             copies |= !world.store.ways.is_empty();
         }
         assert_eq!(copies, !blocking);
-        world.checkpointed(wish).expect("they can be saved");
+        world.checkpointed(request).expect("they can be saved");
         assert_eq!(world.store.committed.len(), 1);
         check(&mut world, &[master, workers[0], workers[1]]);
     }
@@ -144,8 +144,8 @@ fn a_restarted_application_keeps_its_policy() {
     };
     world.console_request(2, conn, &Request::Policy(master, policy));
     world.run_for(Duration::from_secs(1));
-    let wish = world.wish_checkpoint(master, true);
-    world.checkpointed(wish).expect("they can be saved");
+    let request = world.request_checkpoint(master, true);
+    world.checkpointed(request).expect("they can be saved");
     world.run_for(Duration::from_secs(30));
     let request = Request::Restart {
         app: master,
@@ -182,8 +182,8 @@ fn a_task_requests_a_checkpoint_and_is_saved_with_its_request_pending() {
         panic!("more or less than one checkpoint")
     };
     let mut tasks = saved.agreed.tasks.iter().zip(&saved.parts);
-    let asker = tasks.find(|(task, _)| task.tid == workers[0]);
-    let (_, part) = asker.expect("it was saved");
+    let requester = tasks.find(|(task, _)| task.tid == workers[0]);
+    let (_, part) = requester.expect("it was saved");
     assert_eq!(part.belongings.asked, number - 1);
     assert_eq!(part.belongings.answer, None);
     check(&mut world, &all);

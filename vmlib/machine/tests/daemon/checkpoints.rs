@@ -2,7 +2,7 @@
 
 use crate::world::{Carry, World, on};
 use std::time::Duration;
-use vm_machine::{ConnId, Input, Written};
+use vm_machine::{ConnId, Input, MoveInput, ProcessInput, StoreInput, Written};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
@@ -20,11 +20,11 @@ impl World {
         if let Some(left) = busy {
             *left -= 1;
             let failed = Failed::new(FailKind::Busy, "it has a child process");
-            return self.input(host, Input::Frozen(tid, Err(failed)));
+            return self.input(host, Input::Move(MoveInput::Frozen(tid, Err(failed))));
         }
         if self.unsavable.contains_key(&tid) {
             let failed = Failed::new(FailKind::Refused, "it has a strange device open");
-            return self.input(host, Input::Frozen(tid, Err(failed)));
+            return self.input(host, Input::Move(MoveInput::Frozen(tid, Err(failed))));
         }
         if self.store.late.contains(&tid) {
             self.store.told.insert(tid, (host, epoch));
@@ -39,7 +39,7 @@ impl World {
             time,
             unacknowledged: 0,
         };
-        self.input(host, Input::Frozen(tid, Ok(written)));
+        self.input(host, Input::Move(MoveInput::Frozen(tid, Ok(written))));
         let part = Part {
             name: format!("{tid}.image"),
             bytes: 1000,
@@ -60,7 +60,7 @@ impl World {
     pub fn stop_late(&mut self) {
         self.store.late.clear();
         for (tid, host) in std::mem::take(&mut self.store.told_to_hold) {
-            self.input(host, Input::Held(tid));
+            self.input(host, Input::Move(MoveInput::Held(tid)));
         }
         for (tid, (host, epoch)) in std::mem::take(&mut self.store.told) {
             self.freeze_to_store(host, tid, epoch);
@@ -76,7 +76,7 @@ impl World {
             let full = Failed::new(FailKind::System, "no space left on device");
             self.put_on_disk(host, tid, epoch);
             let result = if self.store.full { Err(full) } else { Ok(part) };
-            self.input(host, Input::Stored(tid, epoch, result));
+            self.input(host, Input::Store(StoreInput::Part(tid, epoch, result)));
         }
     }
 
@@ -90,7 +90,7 @@ impl World {
         self.store.committed.push(checkpoint);
         let result = Ok(());
         let committed = Committed { app, epoch, result };
-        self.input(host, Input::Committed(committed));
+        self.input(host, Input::Store(StoreInput::Committed(committed)));
     }
 
     /// Carries out the waiting commit.
@@ -100,7 +100,7 @@ impl World {
         self.commit(host, checkpoint);
     }
 
-    pub fn wish_checkpoint(&mut self, tid: Tid, stop: bool) -> (ConnId, u64) {
+    pub fn request_checkpoint(&mut self, tid: Tid, stop: bool) -> (ConnId, u64) {
         let conn = self.conn();
         let request = Request::Checkpoint(tid, stop);
         (conn, self.console_request(1, conn, &request))
@@ -140,20 +140,20 @@ pub fn stand(world: &World, tids: &[Tid]) -> bool {
 /// A checkpoint for which all tasks are frozen but `late`, which freezes when the test says so.
 pub fn all_but_late(world: &mut World, late: Tid, stand: &[Tid]) -> (ConnId, u64) {
     world.store.late.insert(late);
-    let wish = world.wish_checkpoint(late, false);
+    let request = world.request_checkpoint(late, false);
     world.run_until("the others stand", |world| self::stand(world, stand));
-    wish
+    request
 }
 
 /// A checkpoint whose tasks were frozen and run again, and whose images are not whole yet.
 pub fn being_written(world: &mut World, tids: &[Tid]) -> (ConnId, u64) {
     world.store.slow = true;
-    let wish = all_but_late(world, tids[0], &tids[1..]);
+    let request = all_but_late(world, tids[0], &tids[1..]);
     world.stop_late();
     let goes = |world: &World| tids.iter().all(|tid| !world.processes[tid].frozen);
     world.run_until("they go on", goes);
-    assert!(world.console_answer(wish.0, wish.1).is_none());
-    wish
+    assert!(world.console_answer(request.0, request.1).is_none());
+    request
 }
 
 /// Checks that all tasks run, and that a message between each two of them arrives once.
@@ -212,8 +212,8 @@ fn all_tasks_of_an_application_are_saved_and_resume() {
         let joined: GroupView = world.ask(tid, &change).expect("it may join");
         assert!(joined.members.iter().any(|(_, member)| *member == tid));
     }
-    let wish = world.wish_checkpoint(workers[0], false);
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let request = world.request_checkpoint(workers[0], false);
+    let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!((report.generation, report.epoch, report.tasks), (0, 1, 3));
     assert_eq!(report.bytes, 3000);
     let saved = world.store.committed.pop().expect("a checkpoint");
@@ -225,21 +225,24 @@ fn all_tasks_of_an_application_are_saved_and_resume() {
     assert_eq!(group.members, [(1, workers[1]), (2, master)]);
     assert!(!world.store.images.contains_key(&other));
     check(&mut world, &[master, workers[0], workers[1]]);
-    let wish = world.wish_checkpoint(master, false);
-    assert_eq!(world.checkpointed(wish).map(|report| report.epoch), Ok(2));
+    let request = world.request_checkpoint(master, false);
+    assert_eq!(
+        world.checkpointed(request).map(|report| report.epoch),
+        Ok(2)
+    );
 }
 
 #[test]
 fn no_task_resumes_before_all_are_frozen_and_no_message_reaches_a_frozen_task() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    let wish = all_but_late(&mut world, workers[1], &[master, workers[0]]);
+    let request = all_but_late(&mut world, workers[1], &[master, workers[0]]);
     let other = world.master(2, "other");
     world.send(other, master, "from outside");
     world.run_for(Duration::from_secs(3));
     assert!(stand(&world, &[master, workers[0]]));
     world.stop_late();
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     assert!(report.freeze_us >= 3_000_000, "{report:?}");
     world.run_for(Duration::from_millis(500));
     let told = [(other, "from outside".to_owned())];
@@ -251,22 +254,22 @@ fn no_task_resumes_before_all_are_frozen_and_no_message_reaches_a_frozen_task() 
 fn tasks_run_while_their_images_are_written() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    let wish = being_written(&mut world, &all);
+    let request = being_written(&mut world, &all);
     check(&mut world, &all);
-    let moved = world.wish_move(4, workers[0], 1);
+    let moved = world.request_move(4, workers[0], 1);
     let failed = world.moved(moved).expect_err("not now");
     assert!(failed.text.contains("checkpoint"), "{failed}");
     assert!(world.store.committed.is_empty());
     world.store_images();
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (1, 3));
     assert!(report.freeze_us < 1_000_000, "{report:?}");
     // A task that ends meanwhile is in the checkpoint, with its state at the cut.
-    let wish = being_written(&mut world, &all);
+    let request = being_written(&mut world, &all);
     world.die(workers[0], ExitStatus::Left(0));
     world.run_for(Duration::from_millis(100));
     world.store_images();
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (2, 3));
     check(&mut world, &[master, workers[1]]);
 }
@@ -275,26 +278,29 @@ fn tasks_run_while_their_images_are_written() {
 fn a_fault_while_images_are_written_fails_only_the_checkpoint() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    let wish = being_written(&mut world, &all);
+    let request = being_written(&mut world, &all);
     world.store.full = true;
     world.store_images();
-    let failed = world.checkpointed(wish).expect_err("there is no room");
+    let failed = world.checkpointed(request).expect_err("there is no room");
     assert!(failed.text.contains("no space left"), "{failed}");
     check(&mut world, &all);
     world.store.full = false;
     // The next coordinator ends the cut, and makes another checkpoint.
-    let wish = being_written(&mut world, &all);
+    let request = being_written(&mut world, &all);
     let serving = world.daemon(4).serving_coordinator(master);
     let (number, _) = serving.expect("it serves");
-    world.input(HostId(4), Input::CoordinatorGone(number));
+    world.input(
+        HostId(4),
+        Input::Process(ProcessInput::CoordinatorGone(number)),
+    );
     world.store.slow = false;
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (3, 3));
     // A lost host takes its images with it. The images of the other hosts are useless.
-    let wish = being_written(&mut world, &all);
+    let request = being_written(&mut world, &all);
     world.crash(3);
     world.run_for(Duration::from_secs(10));
-    let failed = world.checkpointed(wish).expect_err("its tasks go back");
+    let failed = world.checkpointed(request).expect_err("its tasks go back");
     assert_ne!(failed.kind, FailKind::BadRequest, "{failed}");
     world.store.slow = false;
     check(&mut world, &all);
@@ -312,13 +318,13 @@ fn an_in_transit_message_is_saved_with_its_sender() {
     let (mut world, master, workers) = setting();
     // The log of the sender's host is behind the log of the receiver's host.
     world.behind = Some(HostId(2));
-    let wish = world.wish_checkpoint(master, false);
+    let request = world.request_checkpoint(master, false);
     world.run_until("the receiver stands", |world| stand(world, &[master]));
     assert!(!stand(&world, &[workers[0]]));
     world.send(workers[0], master, "on its way");
     world.run_for(Duration::from_millis(10));
     world.behind = None;
-    assert!(world.checkpointed(wish).is_ok());
+    assert!(world.checkpointed(request).is_ok());
     assert!(world.store.images[&workers[0]].retained_bytes() > 0);
     assert_eq!(world.store.images[&master].retained_bytes(), 0);
     world.run_for(Duration::from_secs(2));
@@ -330,16 +336,18 @@ fn an_in_transit_message_is_saved_with_its_sender() {
 fn a_task_that_cannot_be_saved_is_named_and_all_tasks_resume() {
     let (mut world, master, workers) = setting();
     world.unsavable.insert(workers[1], 1);
-    let wish = world.wish_checkpoint(master, false);
-    let failed = world.checkpointed(wish).expect_err("one cannot be saved");
+    let request = world.request_checkpoint(master, false);
+    let failed = world
+        .checkpointed(request)
+        .expect_err("one cannot be saved");
     let names = failed.text.contains("t3.1 on 'n3'") && failed.text.contains("strange device");
     assert!(names, "{failed}");
     assert!(world.store.committed.is_empty());
     check(&mut world, &[master, workers[0], workers[1]]);
     world.unsavable.clear();
     world.store.full = true;
-    let wish = world.wish_checkpoint(master, true);
-    let failed = world.checkpointed(wish).expect_err("there is no room");
+    let request = world.request_checkpoint(master, true);
+    let failed = world.checkpointed(request).expect_err("there is no room");
     assert!(failed.text.contains("no space left"), "{failed}");
     check(&mut world, &[master, workers[0], workers[1]]);
 }
@@ -348,14 +356,14 @@ fn a_task_that_cannot_be_saved_is_named_and_all_tasks_resume() {
 fn a_save_that_fails_for_a_reason_that_passes_is_tried_again_within_limits() {
     let (mut world, master, workers) = setting();
     world.busy.insert(workers[1], 3);
-    let wish = world.wish_checkpoint(master, false);
-    let report = world.checkpointed(wish).expect("it passes");
+    let request = world.request_checkpoint(master, false);
+    let report = world.checkpointed(request).expect("it passes");
     assert_eq!((report.epoch, report.tasks), (4, 3));
     check(&mut world, &[master, workers[0], workers[1]]);
     world.busy.insert(workers[1], u32::MAX);
     let begin = world.now;
-    let wish = world.wish_checkpoint(master, false);
-    let failed = world.checkpointed(wish).expect_err("it does not pass");
+    let request = world.request_checkpoint(master, false);
+    let failed = world.checkpointed(request).expect_err("it does not pass");
     assert_eq!(failed.kind, FailKind::Busy);
     assert!(failed.text.contains("child process"), "{failed}");
     let took = world.now.since(begin);
@@ -366,8 +374,8 @@ fn a_save_that_fails_for_a_reason_that_passes_is_tried_again_within_limits() {
 #[test]
 fn one_host_removes_the_checkpoints_of_an_application_that_ended_well() {
     let (mut world, master, workers) = setting();
-    let wish = world.wish_checkpoint(master, false);
-    world.checkpointed(wish).expect("it can be saved");
+    let request = world.request_checkpoint(master, false);
+    world.checkpointed(request).expect("it can be saved");
     world.exit(master, 0).expect("it may leave");
     world.run_for(2 * limits::FINISHED_PAUSE);
     // The last tasks may still need the checkpoints.
@@ -394,8 +402,8 @@ fn checkpoints_stay_unless_a_saved_application_ended_well() {
     ] {
         let (mut world, master, workers) = setting();
         if saved {
-            let wish = world.wish_checkpoint(master, false);
-            world.checkpointed(wish).expect("it can be saved");
+            let request = world.request_checkpoint(master, false);
+            world.checkpointed(request).expect("it can be saved");
         }
         for worker in workers {
             world.exit(worker, 0).expect("it may leave");
@@ -421,7 +429,7 @@ fn a_task_spawned_during_a_cut_starts_when_the_others_resume() {
     world.store.slow = true;
     // The log of one host does not have the cut yet, and its task requests a spawn.
     world.behind = Some(HostId(3));
-    let wish = world.wish_checkpoint(master, false);
+    let request = world.request_checkpoint(master, false);
     world.run_until("two stand", |world| stand(world, &[master, workers[0]]));
     let number = world.request(workers[1], &crate::world::spawn("late", 1, on(2)));
     world.run_for(Duration::from_millis(300));
@@ -439,7 +447,7 @@ fn a_task_spawned_during_a_cut_starts_when_the_others_resume() {
     world.run_until("it stands", |world| stand(world, &[workers[1]]));
     assert!(world.answers(workers[1], number).is_empty());
     world.store_images();
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     world.run_until("the answer", |world| {
         !world.answers(master, number).is_empty()
     });
@@ -450,11 +458,11 @@ fn a_task_spawned_during_a_cut_starts_when_the_others_resume() {
 #[test]
 fn a_task_that_ends_during_a_cut_is_left_out_of_the_next_attempt() {
     let (mut world, master, workers) = setting();
-    let wish = all_but_late(&mut world, master, &workers);
+    let request = all_but_late(&mut world, master, &workers);
     world.die(workers[0], ExitStatus::Signal(9));
     world.run_for(Duration::from_millis(100));
     world.stop_late();
-    let report = world.checkpointed(wish).expect("the others are saved");
+    let report = world.checkpointed(request).expect("the others are saved");
     assert_eq!((report.epoch, report.tasks), (2, 2));
     check(&mut world, &[master, workers[1]]);
 }
@@ -462,8 +470,8 @@ fn a_task_that_ends_during_a_cut_is_left_out_of_the_next_attempt() {
 #[test]
 fn an_application_that_ends_during_a_cut_is_not_frozen_after_its_restart() {
     let (mut world, master, workers) = setting();
-    let wish = world.wish_checkpoint(master, false);
-    world.checkpointed(wish).expect("they can be saved");
+    let request = world.request_checkpoint(master, false);
+    world.checkpointed(request).expect("they can be saved");
     let all = [master, workers[0], workers[1]];
     all_but_late(&mut world, master, &workers);
     for tid in all {
@@ -489,11 +497,11 @@ fn an_application_that_ends_during_a_cut_is_not_frozen_after_its_restart() {
 #[test]
 fn a_host_lost_during_a_cut_ends_the_cut_and_the_remaining_tasks_are_saved() {
     let (mut world, master, workers) = setting();
-    let wish = all_but_late(&mut world, master, &workers);
+    let request = all_but_late(&mut world, master, &workers);
     world.crash(3);
     world.run_for(Duration::from_millis(100));
     world.stop_late();
-    let report = world.checkpointed(wish).expect("the others are saved");
+    let report = world.checkpointed(request).expect("the others are saved");
     assert_eq!(report.tasks, 2);
     check(&mut world, &[master, workers[0]]);
 }
@@ -502,15 +510,18 @@ fn a_host_lost_during_a_cut_ends_the_cut_and_the_remaining_tasks_are_saved() {
 fn a_cut_whose_coordinator_is_lost_ends_and_another_one_is_made() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    let wish = all_but_late(&mut world, master, &workers);
+    let request = all_but_late(&mut world, master, &workers);
     let (number, _) = world
         .daemon(4)
         .serving_coordinator(master)
         .expect("it serves");
-    world.input(HostId(4), Input::CoordinatorGone(number));
+    world.input(
+        HostId(4),
+        Input::Process(ProcessInput::CoordinatorGone(number)),
+    );
     world.stop_late();
     world.run_until("they go on", |world| !stand(world, &[workers[0]]));
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!(report.epoch, 2);
     check(&mut world, &all);
 }
@@ -519,9 +530,9 @@ fn a_cut_whose_coordinator_is_lost_ends_and_another_one_is_made() {
 fn a_cut_ends_after_its_time_limit() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    let wish = all_but_late(&mut world, master, &workers);
+    let request = all_but_late(&mut world, master, &workers);
     world.run_for(limits::CUT_TIME + Duration::from_secs(1));
-    let failed = world.checkpointed(wish).expect_err("it took too long");
+    let failed = world.checkpointed(request).expect_err("it took too long");
     assert!(failed.text.contains("too long"), "{failed}");
     check(&mut world, &all);
 }
@@ -531,13 +542,13 @@ fn a_checkpoint_cancels_a_move_that_is_not_released() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
     world.carry = Carry::Held;
-    let moved = world.wish_move(4, workers[0], 1);
+    let moved = world.request_move(4, workers[0], 1);
     world.run_until("the image", |world| world.processes[&workers[0]].frozen);
-    let wish = world.wish_checkpoint(master, false);
+    let request = world.request_checkpoint(master, false);
     // The checkpoint takes precedence.
     let failed = world.moved(moved).expect_err("it is taken back");
     assert!(failed.text.contains("checkpoint"), "{failed}");
-    let report = world.checkpointed(wish).expect("they can be saved");
+    let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!(report.tasks, 3);
     check(&mut world, &all);
 }

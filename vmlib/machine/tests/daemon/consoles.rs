@@ -2,7 +2,7 @@
 
 use crate::world::{Carry, World, on, spawn, tid};
 use std::time::Duration;
-use vm_machine::{ConnId, Input};
+use vm_machine::{ConnId, ConsoleInput, Input, ProcessInput};
 use vm_wire::{
     Body, Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
@@ -60,7 +60,10 @@ fn write(world: &mut World, tid: Tid, text: &str) {
     let host = world.processes[&tid].host;
     let bytes = text.as_bytes().to_vec();
     let stream = 1;
-    world.input(host, Input::TaskOutput { tid, stream, bytes });
+    world.input(
+        host,
+        Input::Process(ProcessInput::Output { tid, stream, bytes }),
+    );
 }
 
 #[test]
@@ -71,11 +74,11 @@ fn a_run_is_tied_to_its_console() {
     let bytes = Body::from(b"typed".to_vec());
     world.input(
         HostId(1),
-        Input::Console(conn, console::Input { bytes }.frame()),
+        Input::Console(ConsoleInput::Frame(conn, console::Input { bytes }.frame())),
     );
     world.input(
         HostId(1),
-        Input::Console(conn, RunSignal { signal: 2 }.frame()),
+        Input::Console(ConsoleInput::Frame(conn, RunSignal { signal: 2 }.frame())),
     );
     write(&mut world, master, "from the master\n");
     write(&mut world, worker, "from a worker\n");
@@ -185,7 +188,7 @@ fn a_console_that_does_not_read_holds_up_the_tasks_that_write() {
     let mut world = World::new(2);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
-    world.input(HostId(1), Input::ConsoleFull(conn));
+    world.input(HostId(1), Input::Console(ConsoleInput::Full(conn)));
     write(&mut world, worker, "lost\n");
     world.run_for(Duration::from_millis(100));
     assert!(world.noted.contains(&format!("pause {master}")));
@@ -194,7 +197,7 @@ fn a_console_that_does_not_read_holds_up_the_tasks_that_write() {
     write(&mut world, new, "first\n");
     world.run_for(Duration::from_millis(10));
     assert!(world.noted.contains(&format!("pause {new}")));
-    world.input(HostId(1), Input::ConsoleRoom(conn));
+    world.input(HostId(1), Input::Console(ConsoleInput::Room(conn)));
     write(&mut world, worker, "seen\n");
     world.run_for(Duration::from_millis(100));
     assert!(world.noted.contains(&format!("resume {master}")));
@@ -371,7 +374,7 @@ fn a_signal_at_the_console_reaches_a_master_that_has_left_and_still_runs() {
     world.leave(master, 0).expect("it may leave");
     world.run_for(Duration::from_secs(1));
     let frame = RunSignal { signal: 10 }.frame();
-    world.input(HostId(1), Input::Console(conn, frame));
+    world.input(HostId(1), Input::Console(ConsoleInput::Frame(conn, frame)));
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.processes[&master].signals, [10]);
     world.input(HostId(1), Input::ConnGone(conn));
@@ -405,7 +408,10 @@ fn piped(world: &mut World, input: &[&[u8]]) -> (ConnId, Tid) {
     for bytes in input {
         let bytes = Body::from(bytes.to_vec());
         let typed = console::Input { bytes };
-        world.input(HostId(1), Input::Console(conn, typed.frame()));
+        world.input(
+            HostId(1),
+            Input::Console(ConsoleInput::Frame(conn, typed.frame())),
+        );
     }
     world.run_for(Duration::from_millis(10));
     (conn, master)
@@ -413,8 +419,8 @@ fn piped(world: &mut World, input: &[&[u8]]) -> (ConnId, Tid) {
 
 /// Moves a task. Returns source and target, or the reason why the task stays.
 fn go(world: &mut World, tid: Tid, to: u16) -> Result<(HostId, HostId), String> {
-    let wish = world.wish_move(1, tid, to);
-    let moved = world.moved(wish);
+    let request = world.request_move(1, tid, to);
+    let moved = world.moved(request);
     moved.map_err(|failed| failed.text)
 }
 
@@ -433,11 +439,11 @@ fn a_master_without_a_terminal_or_input_moves_and_its_output_arrives_in_order() 
     // Its output has to reach the console's host before it may continue at the target.
     world.cut(1, 2, true);
     say(&mut world, "late");
-    let wish = world.wish_move(1, master, 3);
+    let request = world.request_move(1, master, 3);
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.processes[&master].host, HostId(2));
     world.heal(1, 2);
-    assert_eq!(world.moved(wish).map(|(_, to)| to), Ok(HostId(3)));
+    assert_eq!(world.moved(request).map(|(_, to)| to), Ok(HostId(3)));
     say(&mut world, "far");
     assert_eq!(go(&mut world, master, 1), Ok((HostId(3), HostId(1))));
     say(&mut world, "back");
@@ -484,7 +490,7 @@ fn a_moved_master_waits_while_its_console_does_not_read_and_loses_no_output() {
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     go(&mut world, master, 2).expect("it moves");
-    world.input(HostId(1), Input::ConsoleFull(conn));
+    world.input(HostId(1), Input::Console(ConsoleInput::Full(conn)));
     world.run_for(Duration::from_millis(100));
     let paused = count(&world, "pause", master);
     assert!(paused > 0);
@@ -496,7 +502,7 @@ fn a_moved_master_waits_while_its_console_does_not_read_and_loses_no_output() {
         "its new host knows"
     );
     let resumed = count(&world, "resume", master);
-    world.input(HostId(1), Input::ConsoleRoom(conn));
+    world.input(HostId(1), Input::Console(ConsoleInput::Room(conn)));
     world.run_for(Duration::from_millis(100));
     assert!(count(&world, "resume", master) > resumed);
     // More than the channel takes at once.
@@ -513,24 +519,24 @@ fn a_master_waits_also_if_its_target_hears_of_the_full_console_before_the_move_i
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     go(&mut world, master, 2).expect("it moves");
-    world.input(HostId(1), Input::ConsoleFull(conn));
+    world.input(HostId(1), Input::Console(ConsoleInput::Full(conn)));
     world.run_for(Duration::from_millis(100));
     // The log of the target is behind the log of the console's host.
     world.behind = Some(HostId(3));
-    let wish = world.wish_move(1, master, 3);
+    let request = world.request_move(1, master, 3);
     world.run_for(Duration::from_millis(100));
     let state = world.daemon(1).agreement().state();
     assert_eq!(state.living_task(master).map(|it| it.host), Some(HostId(3)));
     assert!(world.processes[&master].frozen);
     world.behind = None;
-    world.moved(wish).expect("it moves");
+    world.moved(request).expect("it moves");
     world.run_until("it has come", |world| !world.processes[&master].frozen);
     assert_eq!(world.processes[&master].host, HostId(3));
     let paused = count(&world, "pause", master);
     write(&mut world, master, "first");
     world.run_for(Duration::from_millis(100));
     assert!(count(&world, "pause", master) > paused);
-    world.input(HostId(1), Input::ConsoleRoom(conn));
+    world.input(HostId(1), Input::Console(ConsoleInput::Room(conn)));
     write(&mut world, master, "second");
     world.run_for(Duration::from_millis(100));
     let all = ["first", "second"].map(|text| (master, text.to_owned()));
@@ -544,7 +550,7 @@ fn a_master_that_moves_on_waits_for_room_in_the_channel_to_its_console() {
         let (conn, master) = piped(&mut world, &[b""]);
         go(&mut world, master, 2).expect("it moves");
         world.carry = Carry::Held;
-        let wish = world.wish_move(1, master, to);
+        let request = world.request_move(1, master, to);
         world.run_until("the image", |world| world.processes[&master].frozen);
         world.lost = Some(|order| matches!(order, Order::OutputLines(_)));
         let mut written = write_much(&mut world, master, limits::QUEUE_BYTES);
@@ -553,7 +559,7 @@ fn a_master_that_moves_on_waits_for_room_in_the_channel_to_its_console() {
         assert!(world.processes[&master].frozen);
         assert_eq!(world.processes[&master].host, HostId(2));
         lose(&mut world, 2, None);
-        assert_eq!(world.moved(wish), Ok((HostId(2), HostId(to))));
+        assert_eq!(world.moved(request), Ok((HostId(2), HostId(to))));
         write(&mut world, master, "at last");
         world.run_for(Duration::from_secs(1));
         written.push((master, "at last".to_owned()));
@@ -604,13 +610,13 @@ fn a_late_confirmation_for_a_cancelled_move_does_not_release_the_next_move() {
     let before = shown(&world, conn).len();
 
     world.lost = Some(|order| matches!(order, Order::OutputLines(_) | Order::FlushAsk(_)));
-    let first = world.wish_move(4, master, 3);
+    let first = world.request_move(4, master, 3);
     world.run_for(Duration::from_millis(100));
     assert!(world.processes[&master].frozen);
     world.crash(3);
     world.moved(first).expect_err("its target is lost");
     write(&mut world, master, "here");
-    let second = world.wish_move(4, master, 4);
+    let second = world.request_move(4, master, 4);
     world.run_for(Duration::from_millis(100));
     assert!(world.processes[&master].frozen);
     // The request of the first move arrives, and gets its reply.
@@ -648,7 +654,10 @@ fn a_console_with_a_terminal_stops_with_its_master() {
     let (other, without) = piped(&mut world, &[b""]);
     for stopped in [true, false] {
         for master in [on_terminal, without] {
-            world.input(HostId(1), Input::Stopped(master, stopped));
+            world.input(
+                HostId(1),
+                Input::Process(ProcessInput::Stopped(master, stopped)),
+            );
         }
     }
     world.run_for(Duration::from_millis(10));
@@ -670,7 +679,10 @@ fn a_console_whose_host_leaves_learns_that_its_application_runs_on() {
     let end = console::Input {
         bytes: Body::from(Vec::new()),
     };
-    world.input(HostId(2), Input::Console(conn, end.frame()));
+    world.input(
+        HostId(2),
+        Input::Console(ConsoleInput::Frame(conn, end.frame())),
+    );
     world.run_for(Duration::from_millis(10));
     go(&mut world, master, 1).expect("it moves");
     world.input(HostId(2), Input::Stop);

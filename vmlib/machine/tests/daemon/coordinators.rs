@@ -5,7 +5,7 @@
 use crate::world::{Carry, CoordinatorProcess, World, on};
 use std::{collections::VecDeque, time::Duration};
 use vm_coordinator::Coordinator;
-use vm_machine::{ConnId, Coordinated, Input, MoveCounters};
+use vm_machine::{ConnId, Coordinated, Input, MoveCounters, ProcessInput};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     console::{Answer, Request},
@@ -19,7 +19,7 @@ impl World {
     /// Starts the process of a coordinator on a host.
     pub fn start_coordinator(&mut self, host: HostId, number: u64) {
         if self.no_coordinators {
-            return self.input(host, Input::CoordinatorGone(number));
+            return self.input(host, Input::Process(ProcessInput::CoordinatorGone(number)));
         }
         let (coordinator, first) = Coordinator::new(500 + number as u32);
         let process = CoordinatorProcess {
@@ -95,7 +95,7 @@ impl World {
 
     fn kill_coordinator(&mut self, (host, number): (HostId, u64)) {
         self.coordinators.remove(&(host, number)).expect("it lives");
-        self.input(host, Input::CoordinatorGone(number));
+        self.input(host, Input::Process(ProcessInput::CoordinatorGone(number)));
     }
 }
 
@@ -157,7 +157,7 @@ fn survives(at: MovePhase, happens: impl Fn(&mut World, (HostId, u64))) -> (Worl
     let (mut world, master, worker) = setting();
     let (_, process) = world.serving(master).expect("there is one");
     stays_in(&mut world, at);
-    let wish = world.wish_move(1, worker, 3);
+    let request = world.request_move(1, worker, 3);
     world.run_until("the phase", |world| phase(world, process) == Some(at));
     happens(&mut world, process);
     // The requester sends its request to the next coordinator, which learns the phase of the move.
@@ -169,7 +169,7 @@ fn survives(at: MovePhase, happens: impl Fn(&mut World, (HostId, u64))) -> (Worl
         })
     });
     goes_on(&mut world, worker);
-    let moved = world.moved(wish);
+    let moved = world.moved(request);
     if at != MovePhase::Resumption {
         assert_eq!(moved, Ok((HostId(2), HostId(3))));
     }
@@ -207,7 +207,7 @@ fn a_coordinator_that_hangs_is_replaced_and_its_orders_are_ignored() {
             hanging.expect("it lives").hangs = true;
             // A hang is noticed at the next frame for the coordinator.
             let worker = Tid::new(crate::world::MACHINE, HostId(2), 1);
-            world.wish_move(1, worker, 3);
+            world.request_move(1, worker, 3);
         };
         let (world, _, _) = survives(at, hangs);
         assert_eq!(counters(&world, 4).coordinators_hung, 1, "{at}");
@@ -225,7 +225,7 @@ fn the_host_of_the_lowest_task_appoints_the_successor_of_a_lost_coordinator() {
     world.run_for(Duration::from_secs(1));
     assert!(world.serving(master).is_some());
     world.carry = Carry::Held;
-    let wish = world.wish_move(1, worker, 3);
+    let request = world.request_move(1, worker, 3);
     world.run_until("the image", |world| world.processes[&worker].frozen);
     world.crash(4);
     world.run_until("the next coordinator", |world| {
@@ -234,11 +234,11 @@ fn the_host_of_the_lowest_task_appoints_the_successor_of_a_lost_coordinator() {
     let (agreed, _) = world.serving(master).expect("waited for");
     assert_eq!((agreed.host, agreed.term), (HostId(2), 2));
     world.arrive(worker);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     // The coordinator stays there though the task has moved.
     world.run_for(Duration::from_secs(1));
     world.carry = Carry::Whole;
-    let back = world.wish_move(5, worker, 5);
+    let back = world.request_move(5, worker, 5);
     assert_eq!(world.moved(back), Ok((HostId(3), HostId(5))));
     let (agreed, _) = world.serving(master).expect("it still serves");
     assert_eq!((agreed.host, agreed.term), (HostId(2), 2));
@@ -261,12 +261,12 @@ fn a_host_that_leaves_hands_its_coordinators_over() {
             .keys()
             .all(|(host, _)| *host != HostId(4))
     );
-    let wish = world.wish_move(1, worker, 3);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    let request = world.request_move(1, worker, 3);
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
 }
 
 /// A console on n1 requests the drain of a host, and waits for its end.
-fn wish_drain(world: &mut World, host: u16) -> (ConnId, u64) {
+fn request_drain(world: &mut World, host: u16) -> (ConnId, u64) {
     let conn = world.conn();
     let request = Request::Drain(format!("n{host}"), DrainWay::default());
     (conn, world.console_request(1, conn, &request))
@@ -288,7 +288,7 @@ fn a_drain_continues_under_the_next_coordinator() {
     world.spawn(master, "worker", 5, on(2));
     let (_, process) = world.serving(master).expect("there is one");
     world.carry = Carry::Held;
-    let wish = wish_drain(&mut world, 2);
+    let request = request_drain(&mut world, 2);
     world.run_until("an image", |world| world.processes[&worker].frozen);
     // The coordinator drives each move of the drain.
     let driven = world.coordinators[&process].coordinator.moves().count();
@@ -304,7 +304,7 @@ fn a_drain_continues_under_the_next_coordinator() {
     for tid in stand.map(|(tid, _)| *tid).collect::<Vec<_>>() {
         world.arrive(tid);
     }
-    let report = drained(&mut world, wish);
+    let report = drained(&mut world, request);
     assert_eq!((report.moved_count, report.refused_count), (6, 0));
     assert_eq!(counters(&world, 2).went, 6);
 }
@@ -312,9 +312,9 @@ fn a_drain_continues_under_the_next_coordinator() {
 #[test]
 fn a_draining_host_keeps_its_coordinators_until_it_leaves() {
     let (mut world, master, worker) = setting();
-    let wish = wish_drain(&mut world, 4);
-    assert_eq!(drained(&mut world, wish).moved_count, 1);
-    let back = world.wish_move(1, worker, 3);
+    let request = request_drain(&mut world, 4);
+    assert_eq!(drained(&mut world, request).moved_count, 1);
+    let back = world.request_move(1, worker, 3);
     assert_eq!(world.moved(back), Ok((HostId(2), HostId(3))));
     let (agreed, _) = world.serving(master).expect("it still serves");
     assert_eq!((agreed.host, agreed.term), (HostId(4), 1));
@@ -333,8 +333,8 @@ fn the_end_of_an_application_is_the_end_of_its_coordinator() {
     world.exit(master, 0).expect("it may leave");
     world.run_for(Duration::from_secs(1));
     assert!(world.coordinators.is_empty());
-    let wish = world.wish_move(1, worker, 3);
-    let failed = world.moved(wish).expect_err("it has ended");
+    let request = world.request_move(1, worker, 3);
+    let failed = world.moved(request).expect_err("it has ended");
     assert_eq!(failed.kind, FailKind::NoSuchTask);
 }
 
@@ -347,7 +347,7 @@ fn orders_of_a_former_coordinator_have_no_effect() {
     world.carry = Carry::Held;
     // The order is on its way while the coordinator's host leaves the machine.
     world.cut(4, 2, true);
-    let wish = world.wish_move(1, worker, 3);
+    let request = world.request_move(1, worker, 3);
     world.run_for(Duration::from_millis(500));
     assert!(!world.coordinators[&process].orders.is_empty());
     world.input(HostId(4), Input::Stop);
@@ -358,7 +358,7 @@ fn orders_of_a_former_coordinator_have_no_effect() {
     assert!(counters(&world, 2).orders_stale >= 1);
     assert!(world.processes[&worker].frozen);
     world.arrive(worker);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     assert_eq!(counters(&world, 2).went, 1);
 }
 
@@ -371,8 +371,8 @@ fn an_order_of_a_process_that_no_longer_serves_is_not_passed_on() {
         .get_mut(&process)
         .expect("it lives")
         .hangs = true;
-    let wish = world.wish_move(1, worker, 3);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    let request = world.request_move(1, worker, 3);
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     // The former coordinator wakes up, reads its frames, and orders the move again.
     let hanging = world.coordinators.remove(&process);
     assert!(hanging.is_none(), "its daemon has ended it");
@@ -380,7 +380,7 @@ fn an_order_of_a_process_that_no_longer_serves_is_not_passed_on() {
     assert_eq!(now.term, 2);
     let stale = vm_wire::peer::MoveOrder {
         term: 1,
-        asker: HostId(1),
+        requester: HostId(1),
         request: 99,
         tid: worker,
         incarnation: 1,
@@ -401,8 +401,8 @@ fn an_order_of_a_process_that_no_longer_serves_is_not_passed_on() {
 fn a_move_that_takes_too_long_is_aborted() {
     let (mut world, master, worker) = setting();
     stays_in(&mut world, MovePhase::Initialisation);
-    let wish = world.wish_move(1, worker, 3);
-    let failed = world.moved(wish).expect_err("it was called off");
+    let request = world.request_move(1, worker, 3);
+    let failed = world.moved(request).expect_err("it was called off");
     assert!(
         failed.text.contains("initialisation took too long"),
         "{failed}"
@@ -410,7 +410,7 @@ fn a_move_that_takes_too_long_is_aborted() {
     assert_eq!(counters(&world, 2).called_off, 1);
     world.lost = None;
     world.run_for(Duration::from_secs(10));
-    let again = world.wish_move(1, worker, 3);
+    let again = world.request_move(1, worker, 3);
     assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
     assert!(world.serving(master).is_some());
 }
@@ -424,12 +424,12 @@ fn an_owner_that_the_log_of_the_coordinators_host_does_not_know_yet_does_not_cou
     world.behind = Some(HostId(4));
     world.join(HostId::FOUNDER, "n5").expect("there is room");
     world.run_for(Duration::from_secs(1));
-    let wish = world.wish_move(3, worker, 5);
-    assert_eq!(world.moved(wish), Ok((HostId(3), HostId(5))));
-    let wish = world.wish_move(5, worker, 2);
+    let request = world.request_move(3, worker, 5);
+    assert_eq!(world.moved(request), Ok((HostId(3), HostId(5))));
+    let request = world.request_move(5, worker, 2);
     world.run_for(Duration::from_millis(100));
     world.behind = None;
-    assert_eq!(world.moved(wish), Ok((HostId(5), HostId(2))));
+    assert_eq!(world.moved(request), Ok((HostId(5), HostId(2))));
 }
 
 #[test]
@@ -438,8 +438,8 @@ fn a_request_for_a_move_gets_a_reply_though_no_coordinator_can_be_started() {
     world.no_coordinators = true;
     let master = world.master(2, "master");
     let asked = world.now;
-    let wish = world.wish_move(1, master, 3);
-    let failed = world.moved(wish).expect_err("nobody drives it");
+    let request = world.request_move(1, master, 3);
+    let failed = world.moved(request).expect_err("nobody drives it");
     assert_eq!(failed.kind, FailKind::System);
     assert!(world.now.since(asked) >= limits::COORDINATOR_WAIT);
     // The start is tried again and again, with pauses.
@@ -447,7 +447,7 @@ fn a_request_for_a_move_gets_a_reply_though_no_coordinator_can_be_started() {
     assert!((10..=20).contains(&tried), "{tried}");
     world.no_coordinators = false;
     world.run_until("a coordinator", |world| world.serving(master).is_some());
-    let again = world.wish_move(1, master, 3);
+    let again = world.request_move(1, master, 3);
     assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
 }
 
@@ -457,8 +457,8 @@ fn a_master_from_a_shell_has_a_coordinator() {
     world.enrol_from_shell(2);
     let master = Tid::new(crate::world::MACHINE, HostId(2), 1);
     world.run_until("a coordinator", |world| world.serving(master).is_some());
-    let wish = world.wish_move(1, master, 1);
-    let failed = world.moved(wish).expect_err("it is the shell's");
+    let request = world.request_move(1, master, 1);
+    let failed = world.moved(request).expect_err("it is the shell's");
     assert!(failed.text.contains("started from a shell"), "{failed}");
 }
 
@@ -467,12 +467,12 @@ fn many_moves_at_one_time_end_once_each() {
     let (mut world, master, worker) = setting();
     let mut tasks = world.spawn(master, "worker", 7, on(2)).tids;
     tasks.push(worker);
-    let wishes: Vec<_> = tasks
+    let requests: Vec<_> = tasks
         .iter()
-        .map(|tid| world.wish_move(1, *tid, 3))
+        .map(|tid| world.request_move(1, *tid, 3))
         .collect();
-    for wish in wishes {
-        assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    for request in requests {
+        assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     }
     assert_eq!(counters(&world, 2).went, 8);
 }
@@ -484,7 +484,7 @@ fn an_ended_move_is_not_repeated_though_its_requester_lacks_the_result() {
     // The move fails, and its end does not reach the requester.
     world.carry = Carry::Refused;
     world.cut(2, 3, true);
-    let wish = world.wish_move(3, worker, 1);
+    let request = world.request_move(3, worker, 1);
     world.run_until("the end at the source", |world| {
         counters(world, 2).saves_refused == 1
     });
@@ -501,7 +501,9 @@ fn an_ended_move_is_not_repeated_though_its_requester_lacks_the_result() {
     assert_eq!(host_of(&world, worker), Some(HostId(2)));
     assert_eq!(counters(&world, 2).went, 0);
     world.heal(2, 3);
-    let failed = world.moved(wish).expect_err("as it ended the first time");
+    let failed = world
+        .moved(request)
+        .expect_err("as it ended the first time");
     assert!(failed.text.contains("no process here"), "{failed}");
     assert_eq!(world.coordinators.len(), 1);
 }

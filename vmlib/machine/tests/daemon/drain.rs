@@ -23,7 +23,7 @@ fn setting(workers: u32) -> (World, Tid, Vec<Tid>) {
     (world, master, workers)
 }
 
-pub fn wish(world: &mut World, asked: u16, host: u16) -> (ConnId, u64) {
+pub fn request(world: &mut World, asked: u16, host: u16) -> (ConnId, u64) {
     let conn = world.conn();
     let request = Request::Drain(format!("n{host}"), DrainWay::default());
     (conn, world.console_request(asked, conn, &request))
@@ -36,8 +36,8 @@ fn answer(world: &mut World, (conn, number): (ConnId, u64)) -> Answer {
     world.console_answer(conn, number).expect("waited for")
 }
 
-pub fn drained(world: &mut World, wish: (ConnId, u64)) -> DrainReport {
-    match answer(world, wish) {
+pub fn drained(world: &mut World, request: (ConnId, u64)) -> DrainReport {
+    match answer(world, request) {
         Answer::Drained(report) => report,
         other => panic!("{other:?}"),
     }
@@ -68,7 +68,7 @@ fn tasks_on(world: &World, host: u16) -> Vec<Tid> {
 #[test]
 fn all_tasks_leave_a_draining_host_and_none_is_placed_there() {
     let (mut world, master, workers) = setting(6);
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     let report = drained(&mut world, asked);
     assert_eq!((report.moved_count, report.refused_count), (6, 0));
     let named: Vec<Tid> = report.moved.iter().map(|(tid, _)| *tid).collect();
@@ -87,12 +87,12 @@ fn all_tasks_leave_a_draining_host_and_none_is_placed_there() {
     // No spawn and no move goes to the host.
     let spawned = world.spawn(master, "worker", 3, Place::Any);
     assert!(spawned.tids.iter().all(|tid| tid.host() != HostId(2)));
-    let back = world.wish_move(1, workers[0], 2);
+    let back = world.request_move(1, workers[0], 2);
     let failed = world.moved(back).expect_err("it drains");
     assert!(failed.text.contains("draining"), "{failed}");
 
     // A second request has the same result. The host leaves without tasks to end.
-    let again = wish(&mut world, 1, 2);
+    let again = request(&mut world, 1, 2);
     assert_eq!(drained(&mut world, again), report);
     world.input(HostId(2), Input::Stop);
     world.run_for(Duration::from_secs(5));
@@ -106,7 +106,7 @@ fn all_tasks_leave_a_draining_host_and_none_is_placed_there() {
 fn a_drain_moves_only_so_many_tasks_at_a_time() {
     let (mut world, _, workers) = setting(6);
     world.carry = Carry::Held;
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     for _ in &workers {
         let stand = |world: &World| {
             let frozen = workers.iter().filter(|tid| world.processes[*tid].frozen);
@@ -125,7 +125,7 @@ fn a_drain_moves_only_so_many_tasks_at_a_time() {
 fn a_task_that_cannot_be_saved_stays_and_the_others_leave() {
     let (mut world, _, workers) = setting(3);
     world.unsavable.insert(workers[1], u32::MAX);
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     let report = drained(&mut world, asked);
     assert_eq!((report.moved_count, report.refused_count), (2, 1));
     assert_eq!(report.refused[0].0, workers[1]);
@@ -138,7 +138,7 @@ fn a_task_that_cannot_be_saved_stays_and_the_others_leave() {
 
     // Once the task can be saved it leaves, and the report has all three tasks.
     world.unsavable.clear();
-    let again = wish(&mut world, 1, 2);
+    let again = request(&mut world, 1, 2);
     let report = drained(&mut world, again);
     assert_eq!((report.moved_count, report.refused_count), (3, 0));
 }
@@ -148,7 +148,7 @@ fn a_task_whose_move_failed_is_tried_at_another_host() {
     let (mut world, _, workers) = setting(1);
     world.unsavable.insert(workers[0], 1);
     world.carry = Carry::Held;
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     world.run_until("an image", |world| world.processes[&workers[0]].frozen);
     // The task runs on, and the next attempt begins in the same step.
     world.carry = Carry::Whole;
@@ -165,7 +165,7 @@ fn a_task_whose_move_failed_is_tried_at_another_host() {
 fn a_drain_without_a_target_leaves_the_tasks_running() {
     let mut alone = World::new(1);
     let task = alone.master(1, "master");
-    let asked = wish(&mut alone, 1, 1);
+    let asked = request(&mut alone, 1, 1);
     let (kind, text) = refusal(answer(&mut alone, asked));
     assert_eq!(kind, FailKind::Refused);
     assert!(text.contains("run on where they are"), "{text}");
@@ -175,7 +175,7 @@ fn a_drain_without_a_target_leaves_the_tasks_running() {
     // Of two hosts that are to drain at the same time, one does not.
     let mut world = World::new(2);
     let master = world.master(2, "master");
-    let asked = [wish(&mut world, 1, 1), wish(&mut world, 1, 2)];
+    let asked = [request(&mut world, 1, 1), request(&mut world, 1, 2)];
     let answers = asked.map(|asked| answer(&mut world, asked));
     let done = |answer: &&Answer| matches!(answer, Answer::Drained(_));
     assert_eq!(answers.iter().filter(done).count(), 1, "{answers:?}");
@@ -188,14 +188,14 @@ fn a_drain_without_a_target_leaves_the_tasks_running() {
 fn after_the_end_of_a_drain_the_host_takes_tasks_again() {
     let (mut world, master, workers) = setting(6);
     world.carry = Carry::Held;
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     let stands = |world: &World, tid: &Tid| world.processes[tid].frozen;
     world.run_until("some stand", |world| {
         workers.iter().filter(|tid| stands(world, tid)).count() == limits::DRAIN_MOVES
     });
     assert_eq!(undrain(&mut world, 1, 2), Answer::Done);
     let (_, text) = refusal(answer(&mut world, asked));
-    assert!(text.contains("taken back"), "{text}");
+    assert!(text.contains("undone"), "{text}");
     assert_eq!(phase(&world, 2), HostPhase::Living);
     // Frozen tasks go to their targets, the other tasks stay.
     for tid in workers
@@ -219,14 +219,14 @@ fn lead_and_vote_of_a_draining_host_go_to_others_if_there_are_enough() {
     let mut world = World::new(4);
     let voters = |world: &World| world.daemon(4).agreement().voters();
     assert_eq!(voters(&world), [1, 2, 3].map(HostId));
-    let asked = wish(&mut world, 2, 1);
+    let asked = request(&mut world, 2, 1);
     drained(&mut world, asked);
     world.run_for(Duration::from_secs(3));
     assert_eq!(voters(&world), [2, 3, 4].map(HostId));
     assert_ne!(world.daemon(4).agreement().leader(), HostId(1));
     // With three hosts each one is needed as a voter, but another host leads.
     let mut world = World::new(3);
-    let asked = wish(&mut world, 2, 1);
+    let asked = request(&mut world, 2, 1);
     drained(&mut world, asked);
     world.run_for(Duration::from_secs(3));
     let agreement = world.daemon(2).agreement();
@@ -239,7 +239,7 @@ fn a_drain_waits_for_a_task_that_starts_and_names_one_that_never_does() {
     let (mut world, master, workers) = setting(1);
     let born = world.ask::<Spawned>(master, &spawn("silent", 1, on(2)));
     let silent = born.expect("it is started").tids[0];
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     let report = drained(&mut world, asked);
     assert_eq!(report.moved[0].0, workers[0]);
     assert_eq!(report.refused[0].0, silent);
@@ -252,13 +252,13 @@ fn a_drain_waits_for_a_task_that_starts_and_names_one_that_never_does() {
 fn a_task_that_cannot_leave_for_a_reason_that_passes_is_tried_again_and_the_others_do_not_wait() {
     let (mut world, _, workers) = setting(2);
     world.busy.insert(workers[0], 5);
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     let report = drained(&mut world, asked);
     assert_eq!((report.moved_count, report.refused_count), (2, 0));
     assert_eq!(world.busy[&workers[0]], 0);
     let (mut world, _, workers) = setting(2);
     world.busy.insert(workers[0], u32::MAX);
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     let report = drained(&mut world, asked);
     assert_eq!((report.moved_count, report.refused_count), (1, 1));
     let why = &report.refused[0].1.text;
@@ -294,7 +294,7 @@ fn a_daemon_that_is_to_end_tries_to_drain_until_its_time_is_over() {
 fn the_loss_of_a_draining_host_ends_the_request_with_a_reply() {
     let (mut world, _, _) = setting(2);
     world.carry = Carry::Held;
-    let asked = wish(&mut world, 4, 2);
+    let asked = request(&mut world, 4, 2);
     world.run_for(Duration::from_millis(100));
     world.crash(2);
     let (kind, _) = refusal(answer(&mut world, asked));
@@ -368,7 +368,7 @@ fn a_check_gives_the_reasons_that_a_move_would_give() {
     };
     assert!(check(&mut world).is_empty());
     for host in [1, 3, 4] {
-        let asked = wish(&mut world, 1, host);
+        let asked = request(&mut world, 1, host);
         drained(&mut world, asked);
     }
     // All tasks of the draining hosts went to n2, and no other host takes tasks.
@@ -381,7 +381,7 @@ fn a_drain_requested_at_a_host_far_behind_reports_that_it_was_ended_meanwhile() 
     let mut world = World::with_log(4, 16);
     let master = world.master(1, "master");
     world.behind = Some(HostId(4));
-    let asked = wish(&mut world, 4, 4);
+    let asked = request(&mut world, 4, 4);
     world.run_until("it drains", |world| phase(world, 4) == HostPhase::Draining);
     assert_eq!(undrain(&mut world, 1, 4), Answer::Done);
     for join in [true, false].repeat(10) {
@@ -393,5 +393,5 @@ fn a_drain_requested_at_a_host_far_behind_reports_that_it_was_ended_meanwhile() 
     world.behind = None;
     let (kind, text) = refusal(answer(&mut world, asked));
     assert_eq!(kind, FailKind::Refused);
-    assert!(text.contains("was taken back"), "{text}");
+    assert!(text.contains("was undone"), "{text}");
 }

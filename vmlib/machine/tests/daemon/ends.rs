@@ -284,8 +284,8 @@ fn an_awaiting_task_and_an_awaited_task_may_move() {
     let (mut world, master, worker) = master_and_worker(3);
     world.await_messages(master, worker);
     for (tid, to) in [(master, 1), (worker, 3)] {
-        let wish = world.wish_move(2, tid, to);
-        world.moved(wish).expect("it moves");
+        let request = world.request_move(2, tid, to);
+        world.moved(request).expect("it moves");
     }
     world.run_for(Duration::from_secs(3));
     assert_eq!(world.over(master, worker), None);

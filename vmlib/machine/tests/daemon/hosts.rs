@@ -334,15 +334,15 @@ fn two_hosts_that_cannot_reach_each_other_are_named_everywhere_until_they_can() 
         }
     }
     // No move goes there, and no request for a move.
-    let wish = world.wish_move(1, sender, 3);
-    let failed = world.moved(wish).expect_err("no link");
+    let request = world.request_move(1, sender, 3);
+    let failed = world.moved(request).expect_err("no link");
     assert!(
         failed.text.contains("'n2' cannot reach host 'n3'"),
         "{failed}"
     );
     let other = world.master(2, "other");
-    let wish = world.wish_move(3, other, 4);
-    let failed = world.moved(wish).expect_err("no link");
+    let request = world.request_move(3, other, 4);
+    let failed = world.moved(request).expect_err("no link");
     assert!(
         failed.text.contains("'n3' cannot reach host 'n2'"),
         "{failed}"

@@ -19,8 +19,8 @@ fn again(world: &mut World, master: Tid, workers: &[Tid]) {
     world.die(master, ExitStatus::Signal(9));
     world.run_for(Duration::from_secs(2));
     assert!(workers.iter().all(|worker| !world.is_alive(*worker)));
-    let wish = world.wish_restart(1, master);
-    world.restarted(wish).expect("it is back");
+    let request = world.request_restart(1, master);
+    world.restarted(request).expect("it is back");
     world.run_for(Duration::from_millis(500));
     let host = |tid: &Tid| world.processes[tid].host.0;
     assert_eq!((host(&workers[0]), host(&workers[1])), (2, 3));
@@ -32,13 +32,13 @@ fn a_task_frozen_by_a_cut_of_an_earlier_generation_does_not_count_in_a_cut_of_th
     let all = [master, workers[0], workers[1]];
     world.save(master);
     world.lost = Some(|order| matches!(order, Order::PartStands(_)));
-    world.wish_checkpoint(master, false);
+    world.request_checkpoint(master, false);
     let stand = |world: &World, tasks: &[Tid]| tasks.iter().all(|t| world.processes[t].frozen);
     world.run_until("all stand", |world| stand(world, &all));
     again(&mut world, master, &workers);
     world.lost = None;
     world.store.late.insert(workers[0]);
-    world.wish_checkpoint(master, false);
+    world.request_checkpoint(master, false);
     world.run_until("the others stand", |world| {
         stand(world, &[master, workers[1]])
     });
@@ -57,7 +57,7 @@ fn an_image_of_an_earlier_generation_is_no_part_of_a_checkpoint_of_this_one() {
     world.run_for(Duration::from_millis(10));
     again(&mut world, master, &workers);
     world.heal(2, 4);
-    let (conn, number) = world.wish_checkpoint(master, false);
+    let (conn, number) = world.request_checkpoint(master, false);
     let frozen = |world: &World| all.map(|task| world.processes[&task].frozen);
     world.run_until("all have stood", |world| {
         all.iter()
@@ -97,7 +97,7 @@ fn a_move_requested_before_a_recovery_is_not_made_after_it() {
     let (mut world, master, workers) = setting();
     world.save(master);
     cut_off(&mut world);
-    let (conn, number) = world.wish_move(2, workers[0], 1);
+    let (conn, number) = world.request_move(2, workers[0], 1);
     world.run_for(Duration::from_millis(100));
     world.crash(3);
     world.until_back(master, 2);

@@ -3,7 +3,7 @@
 
 use crate::world::{Carry, Then, Told, World, on};
 use std::time::Duration;
-use vm_machine::{Input, MoveCounters};
+use vm_machine::{Input, MoveCounters, MoveInput, ProcessInput};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
@@ -26,9 +26,9 @@ pub fn setting() -> (World, Tid, Tid) {
 pub fn held() -> (World, Tid, Tid, (vm_machine::ConnId, u64)) {
     let (mut world, master, worker) = setting();
     world.carry = Carry::Held;
-    let wish = world.wish_move(4, worker, 3);
+    let request = world.request_move(4, worker, 3);
     world.run_until("the image", |world| world.processes[&worker].frozen);
-    (world, master, worker, wish)
+    (world, master, worker, request)
 }
 
 pub fn host_of(world: &World, tid: Tid) -> Option<HostId> {
@@ -64,13 +64,13 @@ pub fn check(world: &mut World, master: Tid, worker: Tid, host: u16) {
 #[test]
 fn a_moved_task_continues() {
     let (mut world, master, worker) = setting();
-    let wish = world.wish_move(4, worker, 3);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    let request = world.request_move(4, worker, 3);
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
     assert_eq!((counters(&world, 2).went, counters(&world, 3).came), (1, 1));
     let noted = |what: &str| world.noted.iter().any(|note| note.contains(what));
     assert!(noted("has moved to 'n3'") && noted("has come from 'n2'"));
-    let back = world.wish_move(1, worker, 2);
+    let back = world.request_move(1, worker, 2);
     assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
     check(&mut world, master, worker, 2);
 }
@@ -81,7 +81,7 @@ fn without_pre_copy_a_task_is_frozen_from_the_first_byte_on() {
     world.way.precopy = false;
     // The end of a pre-copy would never be reported.
     world.carry = Carry::Slow;
-    let (conn, number) = world.wish_move(4, worker, 3);
+    let (conn, number) = world.request_move(4, worker, 3);
     world.run_until("the image", |world| world.processes[&worker].frozen);
     world.arrive(worker);
     world.run_until("the end of the move", |world| {
@@ -97,16 +97,16 @@ fn without_pre_copy_a_task_is_frozen_from_the_first_byte_on() {
 #[test]
 fn the_target_gets_the_working_folders_of_both_hosts() {
     let (mut world, _, worker) = setting();
-    let wish = world.wish_move(4, worker, 3);
-    world.moved(wish).expect("it moves");
+    let request = world.request_move(4, worker, 3);
+    world.moved(request).expect("it moves");
     let folders = Folders {
         here: "/work/n2".to_owned(),
         there: "/work/n3".to_owned(),
     };
     assert_eq!(world.folders, Some(folders));
     // That host has no working folder.
-    let wish = world.wish_move(4, worker, 1);
-    world.moved(wish).expect("it moves");
+    let request = world.request_move(4, worker, 1);
+    world.moved(request).expect("it moves");
     assert_eq!(world.folders, None);
 }
 
@@ -114,8 +114,11 @@ fn the_target_gets_the_working_folders_of_both_hosts() {
 fn a_full_target_refuses_and_the_task_is_not_frozen() {
     let (mut world, master, worker) = setting();
     world.spawn(master, "other", 20, on(3));
-    let wish = world.wish_move(4, worker, 3);
-    assert_eq!(world.moved(wish).expect_err("full").kind, FailKind::Limit);
+    let request = world.request_move(4, worker, 3);
+    assert_eq!(
+        world.moved(request).expect_err("full").kind,
+        FailKind::Limit
+    );
     assert_eq!(counters(&world, 2).offers_refused, 1);
     check(&mut world, master, worker, 2);
 }
@@ -124,8 +127,8 @@ fn a_full_target_refuses_and_the_task_is_not_frozen() {
 fn a_task_that_cannot_be_saved_runs_on() {
     let (mut world, master, worker) = setting();
     world.carry = Carry::Refused;
-    let wish = world.wish_move(4, worker, 3);
-    let failed = world.moved(wish).expect_err("it cannot be saved");
+    let request = world.request_move(4, worker, 3);
+    let failed = world.moved(request).expect_err("it cannot be saved");
     assert_eq!(failed.kind, FailKind::Refused);
     assert!(failed.text.contains("no process here"), "{failed}");
     assert_eq!(counters(&world, 2).saves_refused, 1);
@@ -134,11 +137,14 @@ fn a_task_that_cannot_be_saved_runs_on() {
 
 #[test]
 fn a_task_whose_image_is_lost_runs_on_and_receives_the_messages_sent_meanwhile() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     world.send(master, worker, "meanwhile");
     world.run_for(Duration::from_millis(100));
     world.lose_image(worker);
-    assert_eq!(world.moved(wish).expect_err("lost").kind, FailKind::System);
+    assert_eq!(
+        world.moved(request).expect_err("lost").kind,
+        FailKind::System
+    );
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.received(worker), [(master, "meanwhile".to_owned())]);
     assert_eq!(counters(&world, 2).images_lost, 1);
@@ -162,7 +168,7 @@ fn rows(world: &mut World) -> Vec<MoveRow> {
 fn the_requester_of_a_move_learns_the_progress_of_the_image() {
     let (mut world, master, worker) = setting();
     world.carry = Carry::Slow;
-    let wish = world.wish_move(4, worker, 3);
+    let request = world.request_move(4, worker, 3);
     world.run_for(Duration::from_millis(100));
     let mut row = MoveRow {
         tid: worker,
@@ -177,20 +183,20 @@ fn the_requester_of_a_move_learns_the_progress_of_the_image() {
             bytes,
             memory: 1000,
         };
-        world.input(HostId(2), Input::Sent(worker, sent));
+        world.input(HostId(2), Input::Move(MoveInput::Sent(worker, sent)));
         world.run_for(Duration::from_millis(100));
         row.sent = Some(sent);
         assert_eq!(rows(&mut world), [row.clone()]);
     }
     // The end of a sender before the image is written does not count as the end of the image.
-    world.input(HostId(2), Input::SentAll(worker));
+    world.input(HostId(2), Input::Move(MoveInput::SentAll(worker)));
     world.carry = Carry::Held;
     world.copied(worker);
     world.run_for(Duration::from_millis(40));
-    world.input(HostId(2), Input::SentAll(worker));
+    world.input(HostId(2), Input::Move(MoveInput::SentAll(worker)));
     world.run_for(Duration::from_millis(30));
     world.arrive(worker);
-    let report = world.reported(wish).expect("it moves");
+    let report = world.reported(request).expect("it moves");
     assert_eq!(report.transfer_us, 40_000, "{report:?}");
     assert!(report.restore_us >= 30_000, "{report:?}");
     let phases = [
@@ -209,21 +215,21 @@ fn the_requester_of_a_move_learns_the_progress_of_the_image() {
 
 #[test]
 fn the_output_of_a_restored_process_that_fails_is_the_reason_for_the_requester() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     for bytes in ["a file is missing\n".into(), vec![b'.'; 2000]] {
-        let output = Input::TaskOutput {
+        let output = Input::Process(ProcessInput::Output {
             tid: worker,
             stream: 2,
             bytes,
-        };
+        });
         world.input(HostId(3), output);
     }
     world.input(
         HostId(3),
-        Input::ProcessEnded(worker, ExitStatus::Code(125)),
+        Input::Process(ProcessInput::Ended(worker, ExitStatus::Code(125))),
     );
-    let failed = world.moved(wish).expect_err("it has ended");
-    let wanted = "host 'n3' could not bring it back: a file is missing; ...";
+    let failed = world.moved(request).expect_err("it has ended");
+    let wanted = "host 'n3' could not restore it: a file is missing; ...";
     assert!(failed.text.contains(wanted), "{failed}");
     assert!(failed.text.len() < limits::MOVE_WORDS_MAX + 150, "{failed}");
     check(&mut world, master, worker, 2);
@@ -233,9 +239,9 @@ fn the_output_of_a_restored_process_that_fails_is_the_reason_for_the_requester()
 fn the_reply_to_a_withdrawn_offer_does_not_count_for_the_next_offer() {
     let (mut world, master, worker) = setting();
     world.lost = Some(|order| matches!(order, Order::MoveReady(_)));
-    let wish = world.wish_move(4, worker, 3);
-    assert!(world.moved(wish).is_err());
-    let again = world.wish_move(4, worker, 3);
+    let request = world.request_move(4, worker, 3);
+    assert!(world.moved(request).is_err());
+    let again = world.request_move(4, worker, 3);
     world.run_for(Duration::from_millis(100));
     world.lost = None;
     // Both replies come now.
@@ -247,10 +253,13 @@ fn the_reply_to_a_withdrawn_offer_does_not_count_for_the_next_offer() {
 
 #[test]
 fn a_task_whose_image_is_written_and_not_sent_runs_on() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     let failed = Failed::new(FailKind::System, "the way is broken");
-    world.input(HostId(2), Input::Frozen(worker, Err(failed)));
-    let failed = world.moved(wish).expect_err("it was not sent");
+    world.input(
+        HostId(2),
+        Input::Move(MoveInput::Frozen(worker, Err(failed))),
+    );
+    let failed = world.moved(request).expect_err("it was not sent");
     assert!(failed.text.contains("the way is broken"), "{failed}");
     assert!(failed.text.ends_with("it runs on 'n2'"), "{failed}");
     assert_eq!(counters(&world, 2).images_lost, 1);
@@ -259,7 +268,7 @@ fn a_task_whose_image_is_written_and_not_sent_runs_on() {
 
 #[test]
 fn a_failure_of_the_sender_after_the_image_is_whole_at_the_target_has_no_effect() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     // The release waits for a reply that cannot come.
     world.cut(2, 4, true);
     world.run_for(Duration::from_millis(10));
@@ -267,36 +276,42 @@ fn a_failure_of_the_sender_after_the_image_is_whole_at_the_target_has_no_effect(
     world.arrive(worker);
     world.run_for(Duration::from_millis(500));
     let failed = Failed::new(FailKind::System, "it ended badly");
-    world.input(HostId(2), Input::Frozen(worker, Err(failed)));
+    world.input(
+        HostId(2),
+        Input::Move(MoveInput::Frozen(worker, Err(failed))),
+    );
     world.heal(2, 4);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
 }
 
 #[test]
 fn the_reason_why_a_task_cannot_be_restored_is_reported() {
-    let (mut world, master, worker, wish) = held();
-    let output = Input::TaskOutput {
+    let (mut world, master, worker, request) = held();
+    let output = Input::Process(ProcessInput::Output {
         tid: worker,
         stream: 2,
         bytes: b"there is no room\n".to_vec(),
-    };
+    });
     world.input(HostId(3), output);
     let status = ExitStatus::Code(124);
-    world.input(HostId(3), Input::ProcessEnded(worker, status));
-    let failed = world.moved(wish).expect_err("it ended");
-    let told = "host 'n3' could not bring it back: there is no room; it runs on 'n2'";
+    world.input(
+        HostId(3),
+        Input::Process(ProcessInput::Ended(worker, status)),
+    );
+    let failed = world.moved(request).expect_err("it ended");
+    let told = "host 'n3' could not restore it: there is no room; it runs on 'n2'";
     assert!(failed.text.ends_with(told), "{failed}");
     check(&mut world, master, worker, 2);
 }
 
 #[test]
 fn a_target_out_of_reach_does_not_keep_a_task_frozen() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     world.cut(2, 3, true);
     let start = world.now;
     let failed = world
-        .moved(wish)
+        .moved(request)
         .expect_err("nobody says that it is loaded");
     let names = "host 'n2' cannot reach host 'n3'";
     assert!(failed.text.contains(names), "{failed}");
@@ -311,14 +326,14 @@ fn a_target_out_of_reach_does_not_keep_a_task_frozen() {
     world.heal(2, 3);
     check(&mut world, master, worker, 2);
     world.carry = Carry::Whole;
-    let again = world.wish_move(4, worker, 3);
+    let again = world.request_move(4, worker, 3);
     assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
 }
 
 #[test]
 fn a_link_that_breaks_and_is_made_again_does_not_fail_a_move() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     for _ in 0..4 {
         world.cut(2, 3, true);
         world.run_for(limits::MOVE_NO_LINK / 2);
@@ -326,7 +341,7 @@ fn a_link_that_breaks_and_is_made_again_does_not_fail_a_move() {
         world.run_for(Duration::from_secs(2));
     }
     world.arrive(worker);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
 }
 
@@ -342,17 +357,17 @@ fn a_move_ends_as_ever_though_its_console_is_gone() {
 fn the_loss_of_the_target_before_its_reply_does_not_harm_the_task() {
     let (mut world, master, worker) = setting();
     world.crash(3);
-    let wish = world.wish_move(4, worker, 3);
-    let failed = world.moved(wish).expect_err("the target is dead");
+    let request = world.request_move(4, worker, 3);
+    let failed = world.moved(request).expect_err("the target is dead");
     assert_eq!(failed.kind, FailKind::HostLost);
     check(&mut world, master, worker, 2);
 }
 
 #[test]
 fn the_loss_of_the_target_while_the_image_is_on_its_way_does_not_harm_the_task() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     world.crash(3);
-    let failed = world.moved(wish).expect_err("the target is dead");
+    let failed = world.moved(request).expect_err("the target is dead");
     assert_eq!(failed.kind, FailKind::HostLost);
     assert_eq!(counters(&world, 2).targets_lost, 1);
     check(&mut world, master, worker, 2);
@@ -360,13 +375,13 @@ fn the_loss_of_the_target_while_the_image_is_on_its_way_does_not_harm_the_task()
 
 #[test]
 fn the_loss_of_the_target_after_the_release_does_not_harm_the_task() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
     world.arrive(worker);
     world.run_for(Duration::from_millis(100));
     assert!(world.processes[&worker].frozen);
     world.crash(3);
-    assert!(world.moved(wish).is_err());
+    assert!(world.moved(request).is_err());
     check(&mut world, master, worker, 2);
 }
 
@@ -403,7 +418,7 @@ fn the_loss_of_the_source_after_the_release_does_not_harm_the_task() {
 
 #[test]
 fn in_doubt_the_task_stays_and_the_targets_proposal_is_void() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     // The target has the release, and no other host learns of that.
     world.cut(3, 1, true);
     world.cut(3, 4, true);
@@ -417,7 +432,7 @@ fn in_doubt_the_task_stays_and_the_targets_proposal_is_void() {
     for other in [1, 2, 4] {
         world.heal(3, other);
     }
-    let failed = world.moved(wish).expect_err("it stayed");
+    let failed = world.moved(request).expect_err("it stayed");
     assert!(failed.text.contains("runs on 'n2'"), "{failed}");
     check(&mut world, master, worker, 2);
     assert_eq!(
@@ -426,33 +441,33 @@ fn in_doubt_the_task_stays_and_the_targets_proposal_is_void() {
     );
     // Its incarnation went up, so it can move again.
     world.carry = Carry::Whole;
-    let again = world.wish_move(4, worker, 3);
+    let again = world.request_move(4, worker, 3);
     assert_eq!(world.moved(again), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
 }
 
 #[test]
 fn a_second_request_during_a_move_is_refused() {
-    let (mut world, master, worker, wish) = held();
-    let second = world.wish_move(1, worker, 4);
+    let (mut world, master, worker, request) = held();
+    let second = world.request_move(1, worker, 4);
     assert_eq!(
         world.moved(second).expect_err("on its way").kind,
         FailKind::Refused
     );
     world.arrive(worker);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
 }
 
 #[test]
 fn a_task_can_move_on_from_a_host_whose_log_does_not_have_its_arrival_yet() {
-    let (mut world, master, worker, wish) = held();
+    let (mut world, master, worker, request) = held();
     world.behind = Some(HostId(3));
     world.arrive(worker);
     // The target proposes the move, and does not hear that it was agreed.
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     world.carry = Carry::Whole;
-    let back = world.wish_move(4, worker, 2);
+    let back = world.request_move(4, worker, 2);
     world.run_for(Duration::from_millis(500));
     assert_eq!(host_of(&world, worker), Some(HostId(3)));
     world.behind = None;
@@ -470,16 +485,16 @@ fn a_task_can_move_on_as_soon_as_its_move_is_reported() {
     // The log of the requester's host does not have the move yet.
     assert_eq!(world.console_answer(conn, number), None);
     (world.behind, world.carry) = (None, Carry::Whole);
-    let wish = (conn, number);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
-    let back = world.wish_move(4, worker, 2);
+    let request = (conn, number);
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
+    let back = world.request_move(4, worker, 2);
     assert_eq!(world.moved(back), Ok((HostId(3), HostId(2))));
     check(&mut world, master, worker, 2);
 }
 
 #[test]
 fn a_task_whose_process_ends_after_its_image_was_written_has_ended() {
-    let (mut world, _, worker, wish) = held();
+    let (mut world, _, worker, request) = held();
     // The log does not have the end before the target has the image.
     world.behind = Some(HostId(2));
     world.lost = Some(|order| {
@@ -490,7 +505,7 @@ fn a_task_whose_process_ends_after_its_image_was_written_has_ended() {
     world.arrive(worker);
     world.run_for(Duration::from_millis(500));
     world.behind = None;
-    let failed = world.moved(wish).expect_err("it has ended");
+    let failed = world.moved(request).expect_err("it has ended");
     assert_eq!(failed.kind, FailKind::NoSuchTask);
     assert_eq!(host_of(&world, worker), None);
 }
@@ -513,13 +528,13 @@ fn a_moving_task_ends_if_its_master_failed_meanwhile() {
 fn a_move_waits_for_a_busy_task_within_a_limit() {
     let (mut world, master, worker) = setting();
     world.busy.insert(worker, 3);
-    let wish = world.wish_move(4, worker, 3);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    let request = world.request_move(4, worker, 3);
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
     world.busy.insert(worker, u32::MAX);
     let begin = world.now;
-    let wish = world.wish_move(1, worker, 2);
-    let failed = world.moved(wish).expect_err("it does not pass");
+    let request = world.request_move(1, worker, 2);
+    let failed = world.moved(request).expect_err("it does not pass");
     assert_eq!(failed.kind, FailKind::Busy);
     assert!(failed.text.contains("child process"), "{failed}");
     let took = world.now.since(begin);
@@ -532,7 +547,7 @@ fn a_move_refused_while_its_application_ends_is_answered_with_that_end() {
     let mut world = World::new(4);
     let master = world.master(2, "master");
     world.carry = Carry::Slow;
-    let wish = world.wish_move(4, master, 3);
+    let request = world.request_move(4, master, 3);
     world.run_for(Duration::from_millis(100));
     // The requester's host knows of the end before the source does, and the source refuses the move
     // for a reason that passes.
@@ -546,7 +561,7 @@ fn a_move_refused_while_its_application_ends_is_answered_with_that_end() {
     world.run_for(limits::busy_pause(1) / 2);
     world.behind = None;
     let begin = world.now;
-    let failed = world.moved(wish).expect_err("it has ended");
+    let failed = world.moved(request).expect_err("it has ended");
     assert_eq!(failed.kind, FailKind::NoSuchTask, "{failed}");
     assert!(world.now.since(begin) < limits::MOVE_PATIENCE);
 }

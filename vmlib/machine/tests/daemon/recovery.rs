@@ -7,6 +7,7 @@ use crate::{
 };
 use std::time::Duration;
 use vm_endpoint::Notice;
+use vm_machine::MoveInput;
 use vm_wire::{
     CheckpointId, HostId, Message as _, Tid,
     agreed::ExitStatus,
@@ -18,8 +19,8 @@ use vm_wire::{
 
 impl World {
     pub fn save(&mut self, app: Tid) {
-        let wish = self.wish_checkpoint(app, false);
-        self.checkpointed(wish).expect("it can be saved");
+        let request = self.request_checkpoint(app, false);
+        self.checkpointed(request).expect("it can be saved");
     }
 
     /// Waits until every living host knows that an application runs in that generation or a later
@@ -275,7 +276,10 @@ fn a_second_host_may_be_lost_during_a_recovery() {
             !world.agreed().is_present(HostId(second))
         });
         for host in world.standing.keys().copied().collect::<Vec<_>>() {
-            world.input(host.0, vm_machine::Input::Arrived(host.1, Ok(())));
+            world.input(
+                host.0,
+                vm_machine::Input::Move(MoveInput::Arrived(host.1, Ok(()))),
+            );
         }
         world.run_until("it is back", |world| {
             world.agreed().recovering(master).is_none()
@@ -323,7 +327,7 @@ fn an_application_that_cannot_be_restored_ends_after_some_attempts_with_the_reas
     let [_, second] = &lines[..] else {
         panic!("{lines:?}")
     };
-    assert!(second.contains("t1.1 cannot go on"), "{second}");
+    assert!(second.contains("t1.1 cannot be restarted"), "{second}");
     assert!(second.contains("the image is damaged"), "{second}");
     assert!(second.contains("vm checkpoints"), "{second}");
     world.run_for(Duration::from_secs(1));
@@ -501,10 +505,10 @@ fn the_requester_of_a_move_learns_that_the_application_recovered_meanwhile() {
     let (mut world, master, workers) = setting();
     world.save(master);
     world.carry = Carry::Held;
-    let wish = world.wish_move(2, workers[0], 3);
+    let request = world.request_move(2, workers[0], 3);
     world.run_until("its image is on its way", |world| !world.images.is_empty());
     world.crash(3);
-    let failed = world.moved(wish).expect_err("its application goes back");
+    let failed = world.moved(request).expect_err("its application goes back");
     assert!(
         failed.text.contains("has gone back to a checkpoint"),
         "{failed}"

@@ -6,18 +6,18 @@ use crate::{
     world::{Carry, World},
 };
 use std::time::Duration;
-use vm_machine::{ConnId, Input};
+use vm_machine::{ConnId, Input, ProcessInput};
 use vm_wire::{HostId, Tid, agreed::ExitStatus, limits, peer::Order};
 
 /// A worker of host 2 is to move to that host. Its image is there. Its release is lost on the way.
 fn released(world: &mut World, worker: Tid, to: u16) -> (ConnId, u64) {
     world.carry = Carry::Held;
-    let wish = world.wish_move(1, worker, to);
+    let request = world.request_move(1, worker, to);
     world.run_until("the image", |world| world.processes[&worker].frozen);
     world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
     world.arrive(worker);
     world.run_for(Duration::from_millis(50));
-    wish
+    request
 }
 
 /// The release is sent again, and arrives.
@@ -29,13 +29,13 @@ fn deliver(world: &mut World) {
 #[test]
 fn a_task_in_a_cut_before_the_commit_of_its_move_is_saved_at_the_target_only() {
     let (mut world, master, workers) = setting();
-    let wish = released(&mut world, workers[0], 3);
+    let request = released(&mut world, workers[0], 3);
     world.store.slow = true;
-    let (conn, number) = world.wish_checkpoint(master, false);
+    let (conn, number) = world.request_checkpoint(master, false);
     world.run_for(Duration::from_millis(100));
     assert!(world.daemon(2).agreement().state().is_cut(master));
     deliver(&mut world);
-    world.moved(wish).expect("it can go there");
+    world.moved(request).expect("it can go there");
     world.run_for(Duration::from_secs(7));
     assert!(world.console_answer(conn, number).is_none());
     world.store_images();
@@ -45,12 +45,12 @@ fn a_task_in_a_cut_before_the_commit_of_its_move_is_saved_at_the_target_only() {
 #[test]
 fn a_task_in_a_cut_whose_move_fails_is_saved_at_the_source() {
     let (mut world, master, workers) = setting_in(World::new(5));
-    let wish = released(&mut world, workers[0], 5);
-    let checkpoint = world.wish_checkpoint(master, false);
+    let request = released(&mut world, workers[0], 5);
+    let checkpoint = world.request_checkpoint(master, false);
     world.run_for(Duration::from_millis(50));
     assert!(world.processes[&workers[0]].frozen);
     world.input(HostId(5), Input::Stop);
-    world.moved(wish).expect_err("its target leaves");
+    world.moved(request).expect_err("its target leaves");
     world.checkpointed(checkpoint).expect("it can be saved");
     assert_eq!(world.processes[&workers[0]].host, HostId(2));
 }
@@ -59,14 +59,14 @@ fn a_task_in_a_cut_whose_move_fails_is_saved_at_the_source() {
 fn a_move_is_in_doubt_from_its_release_and_not_from_its_offer() {
     let (mut world, _, workers) = setting();
     world.carry = Carry::Held;
-    let wish = world.wish_move(1, workers[0], 3);
+    let request = world.request_move(1, workers[0], 3);
     world.run_until("the image", |world| world.processes[&workers[0]].frozen);
     world.run_for(limits::MOVE_OFFER_TIME - Duration::from_millis(50));
     world.lost = Some(|order| matches!(order, Order::MoveRelease(_)));
     world.arrive(workers[0]);
     world.run_for(Duration::from_millis(100));
     deliver(&mut world);
-    world.moved(wish).expect("it can go there");
+    world.moved(request).expect("it can go there");
     world.run_for(Duration::from_millis(500));
     assert_eq!(world.processes[&workers[0]].host, HostId(3));
 }
@@ -84,7 +84,7 @@ fn the_signals_of_a_leaving_host_do_not_follow_a_task_that_has_moved_away() {
     deliver(&mut world);
     world.run_for(Duration::from_millis(300));
     assert_eq!(world.processes[&worker].host, HostId(3));
-    let ended = Input::ProcessEnded(worker, ExitStatus::Signal(15));
+    let ended = Input::Process(ProcessInput::Ended(worker, ExitStatus::Signal(15)));
     world.input(HostId(2), ended);
     world.run_for(Duration::from_millis(10));
     world.behind = None;

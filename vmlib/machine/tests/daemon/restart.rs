@@ -5,7 +5,7 @@ use crate::{
     world::{World, on, tid},
 };
 use std::time::Duration;
-use vm_machine::{ConnId, Input};
+use vm_machine::{ConnId, Input, MoveInput, StoreInput};
 use vm_wire::{
     CheckpointId, HostId, Tid,
     checkpoint::{Loaded, RestartReport},
@@ -47,7 +47,7 @@ impl World {
             })
         });
         let result = loaded.ok_or_else(none);
-        self.input(host, Input::Loaded(question, result));
+        self.input(host, Input::Store(StoreInput::Loaded(question, result)));
     }
 
     /// Restores a process from an image in the store.
@@ -57,17 +57,17 @@ impl World {
         self.standing.insert((host, tid), image);
         if broken {
             let failed = Failed::new(FailKind::System, "the image is damaged");
-            self.input(host, Input::Arrived(tid, Err(failed)));
+            self.input(host, Input::Move(MoveInput::Arrived(tid, Err(failed))));
         } else if !self.store.held.contains(&tid) {
-            self.input(host, Input::Arrived(tid, Ok(())));
+            self.input(host, Input::Move(MoveInput::Arrived(tid, Ok(()))));
         }
     }
 
-    pub fn wish_restart(&mut self, host: u16, app: Tid) -> (ConnId, u64) {
-        self.wish_restart_with(host, app, false)
+    pub fn request_restart(&mut self, host: u16, app: Tid) -> (ConnId, u64) {
+        self.request_restart_with(host, app, false)
     }
 
-    fn wish_restart_with(&mut self, host: u16, app: Tid, keep_files: bool) -> (ConnId, u64) {
+    fn request_restart_with(&mut self, host: u16, app: Tid, keep_files: bool) -> (ConnId, u64) {
         let conn = self.conn();
         let request = Request::Restart {
             app,
@@ -91,8 +91,8 @@ impl World {
 
     /// Stops an application with a checkpoint.
     pub fn stop(&mut self, app: Tid) {
-        let wish = self.wish_checkpoint(app, true);
-        self.checkpointed(wish).expect("it can be saved");
+        let request = self.request_checkpoint(app, true);
+        self.checkpointed(request).expect("it can be saved");
         self.run_for(Duration::from_secs(1));
         assert!(!self.is_alive(app));
     }
@@ -122,13 +122,13 @@ fn an_application_restarts_where_it_was_stopped_with_its_groups_and_in_transit_m
     world.cut(4, 2, true);
     world.run_for(Duration::from_millis(10));
     world.send(workers[0], master, "on its way");
-    let wish = world.wish_checkpoint(master, true);
+    let request = world.request_checkpoint(master, true);
     world.heal(4, 2);
-    world.checkpointed(wish).expect("it can be saved");
+    world.checkpointed(request).expect("it can be saved");
     world.run_for(Duration::from_secs(1));
 
-    let wish = world.wish_restart(1, master);
-    let report = world.restarted(wish).expect("it can be brought back");
+    let request = world.request_restart(1, master);
+    let report = world.restarted(request).expect("it can be brought back");
     assert_eq!((report.app, report.from), (master, CheckpointId::new(0, 1)));
     assert_eq!(report.generation, 1);
     let hosts = [2, 3, 4].map(|host| (HostId(host), 1));
@@ -151,8 +151,8 @@ fn an_application_restarts_where_it_was_stopped_with_its_groups_and_in_transit_m
         (last.agreed.generation, last.agreed.epoch)
     };
     assert_eq!(id(&world), (1, 2));
-    let wish = world.wish_restart(3, master);
-    let report = world.restarted(wish).expect("it can be brought back");
+    let request = world.request_restart(3, master);
+    let report = world.restarted(request).expect("it can be brought back");
     assert_eq!(
         (report.from, report.generation),
         (CheckpointId::new(1, 2), 2)
@@ -169,8 +169,8 @@ fn every_owner_learns_whether_files_are_used_as_they_are() {
     for keep_files in [true, false] {
         world.stop(master);
         world.store.keep_files.clear();
-        let wish = world.wish_restart_with(1, master, keep_files);
-        world.restarted(wish).expect("it can be brought back");
+        let request = world.request_restart_with(1, master, keep_files);
+        world.restarted(request).expect("it can be brought back");
         let told = [master, workers[0], workers[1]].map(|tid| (tid, keep_files));
         assert_eq!(world.store.keep_files, told.into());
     }
@@ -185,8 +185,8 @@ fn tasks_of_a_host_that_has_left_are_restored_elsewhere() {
         let state = world.daemon(1).agreement().state();
         !state.is_present(HostId(3))
     });
-    let wish = world.wish_restart(2, master);
-    let report = world.restarted(wish).expect("it can be brought back");
+    let request = world.request_restart(2, master);
+    let report = world.restarted(request).expect("it can be brought back");
     assert_eq!(report.hosts, [1, 2, 4].map(|host| (HostId(host), 1)));
     assert_eq!(world.lives_on(workers[1]), Some(HostId(1)));
     check(&mut world, &[master, workers[0], workers[1]]);
@@ -195,13 +195,13 @@ fn tasks_of_a_host_that_has_left_are_restored_elsewhere() {
 #[test]
 fn a_running_application_is_not_restarted() {
     let (mut world, master, workers) = setting();
-    let wish = world.wish_checkpoint(master, false);
-    world.checkpointed(wish).expect("it can be saved");
-    let wish = world.wish_restart(2, master);
-    let failed = world.restarted(wish).expect_err("it runs");
+    let request = world.request_checkpoint(master, false);
+    world.checkpointed(request).expect("it can be saved");
+    let request = world.request_restart(2, master);
+    let failed = world.restarted(request).expect_err("it runs");
     assert!(failed.text.contains("runs in this machine"), "{failed}");
-    let wish = world.wish_restart(2, tid(1, 77));
-    let failed = world.restarted(wish).expect_err("there is none");
+    let request = world.request_restart(2, tid(1, 77));
+    let failed = world.restarted(request).expect_err("there is none");
     assert!(failed.text.contains("no checkpoint"), "{failed}");
     check(&mut world, &[master, workers[0], workers[1]]);
 }
@@ -210,8 +210,8 @@ fn a_running_application_is_not_restarted() {
 fn two_requests_for_one_restart_restart_the_application_once() {
     let (mut world, master, workers) = setting();
     world.stop(master);
-    let wishes = [2, 3].map(|host| world.wish_restart(host, master));
-    let results = wishes.map(|wish| world.restarted(wish));
+    let requests = [2, 3].map(|host| world.request_restart(host, master));
+    let results = requests.map(|request| world.restarted(request));
     assert_eq!(results.iter().filter(|it| it.is_ok()).count(), 1);
     let failed = results
         .into_iter()
@@ -226,8 +226,8 @@ fn a_restart_with_a_damaged_image_has_no_effect() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.broken.insert(workers[1]);
-    let wish = world.wish_restart(2, master);
-    let failed = world.restarted(wish).expect_err("one is damaged");
+    let request = world.request_restart(2, master);
+    let failed = world.restarted(request).expect_err("one is damaged");
     let names = failed.text.contains("t3.1 on 'n3'") && failed.text.contains("damaged");
     assert!(names, "{failed}");
     // After the failure all data was read without a result, so there was no second attempt.
@@ -239,8 +239,8 @@ fn a_restart_with_a_damaged_image_has_no_effect() {
     }
     assert!(world.standing.is_empty());
     world.store.broken.clear();
-    let wish = world.wish_restart(2, master);
-    let report = world.restarted(wish).expect("it can be brought back");
+    let request = world.request_restart(2, master);
+    let report = world.restarted(request).expect("it can be brought back");
     assert_eq!(report.generation, 2);
     check(&mut world, &[master, workers[0], workers[1]]);
 }
@@ -248,12 +248,12 @@ fn a_restart_with_a_damaged_image_has_no_effect() {
 #[test]
 fn a_checkpoint_that_proves_damaged_is_passed_over_for_the_one_before() {
     let (mut world, master, workers) = setting();
-    let wish = world.wish_checkpoint(master, false);
-    world.checkpointed(wish).expect("it can be saved");
+    let request = world.request_checkpoint(master, false);
+    world.checkpointed(request).expect("it can be saved");
     world.stop(master);
     world.store.damaged.insert(CheckpointId::new(0, 2));
-    let wish = world.wish_restart(2, master);
-    let report = world.restarted(wish).expect("the one before is whole");
+    let request = world.request_restart(2, master);
+    let report = world.restarted(request).expect("the one before is whole");
     assert_eq!(
         (report.from, report.generation),
         (CheckpointId::new(0, 1), 2)
@@ -266,8 +266,8 @@ fn a_checkpoint_that_proves_damaged_is_passed_over_for_the_one_before() {
 #[test]
 fn a_restart_from_a_named_checkpoint_uses_no_other() {
     let (mut world, master, _) = setting();
-    let wish = world.wish_checkpoint(master, false);
-    world.checkpointed(wish).expect("it can be saved");
+    let request = world.request_checkpoint(master, false);
+    world.checkpointed(request).expect("it can be saved");
     world.stop(master);
     world.store.damaged.insert(CheckpointId::new(0, 2));
     let conn = world.conn();
@@ -288,8 +288,10 @@ fn a_restart_without_a_whole_checkpoint_fails_with_the_reason() {
     let (mut world, master, _) = setting();
     world.stop(master);
     world.store.damaged.insert(CheckpointId::new(0, 1));
-    let wish = world.wish_restart(2, master);
-    let failed = world.restarted(wish).expect_err("the only one is damaged");
+    let request = world.request_restart(2, master);
+    let failed = world
+        .restarted(request)
+        .expect_err("the only one is damaged");
     assert!(failed.text.contains("no checkpoint"), "{failed}");
     assert_eq!(world.lives_on(master), None);
 }
@@ -299,18 +301,18 @@ fn a_restart_that_loses_a_host_before_all_tasks_are_restored_has_no_effect() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.held.insert(workers[1]);
-    let wish = world.wish_restart(2, master);
+    let request = world.request_restart(2, master);
     world.run_until("they stand", |world| world.standing.len() == 3);
     world.run_for(Duration::from_secs(1));
     assert!(!world.is_alive(master), "it runs before all are there");
     world.crash(3);
-    let failed = world.restarted(wish).expect_err("a host is gone");
+    let failed = world.restarted(request).expect_err("a host is gone");
     assert!(failed.text.contains("lost with its host"), "{failed}");
     world.run_for(Duration::from_secs(1));
     assert_eq!(world.lives_on(master), None);
     world.store.held.clear();
-    let wish = world.wish_restart(2, master);
-    world.restarted(wish).expect("it can be brought back");
+    let request = world.request_restart(2, master);
+    world.restarted(request).expect("it can be brought back");
     check(&mut world, &[master, workers[0], workers[1]]);
 }
 
@@ -320,17 +322,17 @@ fn a_message_for_a_restored_task_waits_until_the_log_of_its_host_resumes_the_tas
     world.cut(4, 2, true);
     world.run_for(Duration::from_millis(10));
     world.send(workers[0], master, "on its way");
-    let wish = world.wish_checkpoint(master, true);
+    let request = world.request_checkpoint(master, true);
     world.heal(4, 2);
-    world.checkpointed(wish).expect("it can be saved");
+    world.checkpointed(request).expect("it can be saved");
     world.run_for(Duration::from_secs(1));
     world.store.held.insert(master);
-    world.wish_restart(2, master);
+    world.request_restart(2, master);
     world.run_until("they stand", |world| world.standing.len() == 3);
     world.run_for(Duration::from_secs(1));
     // All daemons but the master's learn that all tasks are restored.
     world.behind = Some(HostId(4));
-    world.input(HostId(4), Input::Arrived(master, Ok(())));
+    world.input(HostId(4), Input::Move(MoveInput::Arrived(master, Ok(()))));
     world.run_for(Duration::from_millis(50));
     assert!(world.is_alive(workers[0]) && !world.is_alive(master));
     world.behind = None;
@@ -345,10 +347,13 @@ fn a_restart_continues_though_its_console_is_gone() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.held.insert(workers[1]);
-    let wish = world.wish_restart(1, master);
+    let request = world.request_restart(1, master);
     world.run_until("they stand", |world| world.standing.len() == 3);
-    world.input(HostId(1), Input::ConnGone(wish.0));
-    world.input(HostId(3), Input::Arrived(workers[1], Ok(())));
+    world.input(HostId(1), Input::ConnGone(request.0));
+    world.input(
+        HostId(3),
+        Input::Move(MoveInput::Arrived(workers[1], Ok(()))),
+    );
     world.run_until("it runs", |world| world.is_alive(master));
     check(&mut world, &[master, workers[0], workers[1]]);
 }
@@ -358,13 +363,13 @@ fn a_restart_waits_for_a_former_process_that_is_slow_to_end() {
     let (mut world, master, workers) = setting();
     world.linger = true;
     world.stop(master);
-    let wish = world.wish_restart(1, master);
+    let request = world.request_restart(1, master);
     world.run_for(Duration::from_secs(1));
     assert!(world.standing.is_empty(), "two processes are one task");
     assert_eq!(world.lives_on(workers[0]), Some(HostId(2)));
     world.linger = false;
     world.end_lingering();
-    world.restarted(wish).expect("it can be brought back");
+    world.restarted(request).expect("it can be brought back");
     check(&mut world, &[master, workers[0], workers[1]]);
 }
 
@@ -373,14 +378,20 @@ fn a_restored_process_that_ends_when_the_log_resumes_the_tasks_is_an_ended_task(
     let (mut world, master, workers) = setting();
     world.stop(master);
     world.store.held.insert(workers[1]);
-    world.wish_restart(1, master);
+    world.request_restart(1, master);
     world.run_until("they stand", |world| world.standing.len() == 3);
     world.run_for(Duration::from_secs(1));
     // The report of its end is on its way when the last host reports its task as restored.
-    world.input(HostId(3), Input::Arrived(workers[1], Ok(())));
+    world.input(
+        HostId(3),
+        Input::Move(MoveInput::Arrived(workers[1], Ok(()))),
+    );
     let gone = Failed::new(FailKind::System, "it was killed");
     world.standing.remove(&(HostId(2), workers[0]));
-    world.input(HostId(2), Input::Arrived(workers[0], Err(gone)));
+    world.input(
+        HostId(2),
+        Input::Move(MoveInput::Arrived(workers[0], Err(gone))),
+    );
     world.run_for(Duration::from_secs(5));
     let lives = world.lives_on(workers[0]).is_some();
     assert!(!lives, "it is alive in the log and does not run");
@@ -393,7 +404,7 @@ fn a_restart_whose_end_the_daemon_skipped_by_a_snapshot_gets_a_reply() {
     let other = world.master(4, "other");
     world.store.broken.insert(workers[1]);
     world.behind = Some(HostId(2));
-    let (conn, number) = world.wish_restart(2, master);
+    let (conn, number) = world.request_restart(2, master);
     world.run_for(Duration::from_millis(300));
     assert!(world.agreed().reviving(master).is_none());
     for _ in 0..15 {
@@ -407,6 +418,6 @@ fn a_restart_whose_end_the_daemon_skipped_by_a_snapshot_gets_a_reply() {
         Some(Answer::Failed(failed)) if failed.text.contains("this daemon was behind")
     ));
     world.store.broken.clear();
-    let wish = world.wish_restart(2, master);
-    world.restarted(wish).expect("it is whole now");
+    let request = world.request_restart(2, master);
+    world.restarted(request).expect("it is whole now");
 }

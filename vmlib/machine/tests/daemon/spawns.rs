@@ -153,8 +153,8 @@ fn messages_lost_with_a_link_are_sent_again_at_once_also_to_a_task_that_had_move
     let mut world = World::new(4);
     let master = world.master(4, "master");
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
-    let wish = world.wish_move(4, worker, 3);
-    assert_eq!(world.moved(wish), Ok((HostId(2), HostId(3))));
+    let request = world.request_move(4, worker, 3);
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     // This task was spawned after the move, so it received no new location.
     let late = world.spawn(master, "worker", 1, on(4)).tids[0];
     world.send(late, worker, "first");

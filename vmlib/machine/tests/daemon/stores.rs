@@ -5,7 +5,7 @@ use crate::{
     world::{Disks, World, damaged, on},
 };
 use std::{collections::BTreeSet, time::Duration};
-use vm_machine::{Input, Output};
+use vm_machine::{Input, MoveInput, MoveOutput, Output, StoreInput, StoreOutput};
 use vm_wire::{
     CheckpointId, HostId, Tid,
     checkpoint::{Committed, Loaded},
@@ -35,22 +35,22 @@ impl World {
             return Some(output);
         };
         match output {
-            Output::Store {
+            Output::Store(StoreOutput::Part {
                 tid,
                 generation,
                 ref second,
                 ..
-            } => {
+            }) => {
                 disks.ways.insert(tid, (generation, second.clone()));
                 return Some(output);
             }
-            Output::Commit(checkpoint) if disks.late.contains(&host) => {
+            Output::Store(StoreOutput::Commit(checkpoint)) if disks.late.contains(&host) => {
                 let disk = disks.of(host.0);
                 let agreed = &checkpoint.agreed;
                 let id = CheckpointId::new(agreed.generation, agreed.epoch);
                 disk.manifests.insert(id, *checkpoint);
             }
-            Output::Commit(checkpoint) => {
+            Output::Store(StoreOutput::Commit(checkpoint)) => {
                 let agreed = checkpoint.agreed.clone();
                 let id = CheckpointId::new(agreed.generation, agreed.epoch);
                 let name = format!("n{}", host.0);
@@ -61,50 +61,56 @@ impl World {
                 disks.of(host.0).manifests.insert(id, *checkpoint);
                 let (app, epoch) = (agreed.app, agreed.epoch);
                 let result = Ok(());
-                self.input(host, Input::Committed(Committed { app, epoch, result }));
+                self.input(
+                    host,
+                    Input::Store(StoreInput::Committed(Committed { app, epoch, result })),
+                );
             }
-            Output::Drop {
+            Output::Store(StoreOutput::Drop {
                 generation, epoch, ..
-            } => {
+            }) => {
                 let (disk, id) = (disks.of(host.0), CheckpointId::new(generation, epoch));
                 if !disk.manifests.contains_key(&id) {
                     disk.parts.retain(|(_, of)| *of != id);
                 }
             }
-            Output::ExpectCopy {
+            Output::Store(StoreOutput::ExpectCopy {
                 ticket, tid, from, ..
-            } => {
+            }) => {
                 disks.copies.insert(ticket, (host, tid, from));
             }
-            Output::CancelPart(ticket) => {
+            Output::Store(StoreOutput::CancelPart(ticket)) => {
                 disks.copies.remove(&ticket);
             }
-            Output::SendPart {
+            Output::Store(StoreOutput::SendPart {
                 ticket, file: true, ..
-            } => {
+            }) => {
                 disks.waiting.push((host, ticket));
                 if !disks.slow {
                     self.send_copies();
                 }
             }
-            Output::SendPart { ticket, from, .. } => {
+            Output::Store(StoreOutput::SendPart { ticket, from, .. }) => {
                 let (to, tid) = self.expected.remove(&ticket).expect("it is awaited");
                 self.bring(host, (tid, from), to);
                 let whole = self.disks().is_whole(host, tid, from);
                 let result = if whole { Ok(()) } else { Err(damaged()) };
-                self.input(host, Input::PartSent(ticket, result));
+                self.input(host, Input::Store(StoreInput::PartSent(ticket, result)));
             }
-            Output::Stock {
+            Output::Store(StoreOutput::Inventory {
                 question,
                 from,
                 verify,
                 ..
-            } => {
+            }) => {
                 disks.asked.push((host, verify));
                 let rows = disks.rows(host, from, verify);
-                self.input(host, Input::Stocked(question, Ok(rows)));
+                self.input(
+                    host,
+                    Input::Store(StoreInput::Inventory(question, Ok(rows))),
+                );
             }
-            Output::Load { question, from, .. } => {
+            Output::Store(StoreOutput::Load { question, from, .. }) => {
                 let id = from.expect("one that was chosen");
                 let found = disks.of(host.0).manifests.get(&id).cloned();
                 let none = || Failed::new(FailKind::System, "it is not in this store");
@@ -116,10 +122,12 @@ impl World {
                     })
                 });
                 let result = loaded.ok_or_else(none);
-                self.input(host, Input::Loaded(question, result));
+                self.input(host, Input::Store(StoreInput::Loaded(question, result)));
             }
-            Output::Restore { tid, from, .. } => self.bring(host, (tid, from), host),
-            Output::ForgetStored(_) => drop(disks.disks.remove(&host)),
+            Output::Move(MoveOutput::Restore { tid, from, .. }) => {
+                self.bring(host, (tid, from), host)
+            }
+            Output::Store(StoreOutput::Forget(_)) => drop(disks.disks.remove(&host)),
             other => return Some(other),
         }
         None
@@ -128,7 +136,7 @@ impl World {
     /// The waiting second copies arrive.
     fn send_copies(&mut self) {
         for (host, ticket) in std::mem::take(&mut self.disks().waiting) {
-            self.input(host, Input::PartSent(ticket, Ok(())));
+            self.input(host, Input::Store(StoreInput::PartSent(ticket, Ok(()))));
             let disks = self.disks();
             let Some((to, tid, id)) = disks.copies.remove(&ticket) else {
                 continue;
@@ -145,7 +153,7 @@ impl World {
                     Ok(())
                 }
             };
-            self.input(to, Input::CopyTaken(ticket, result));
+            self.input(to, Input::Store(StoreInput::CopyTaken(ticket, result)));
         }
     }
 
@@ -160,7 +168,7 @@ impl World {
         if disks.is_whole(host, tid, from) {
             self.restore(to, tid, from);
         } else {
-            self.input(to, Input::Arrived(tid, Err(damaged())));
+            self.input(to, Input::Move(MoveInput::Arrived(tid, Err(damaged()))));
         }
     }
 }
@@ -260,8 +268,8 @@ fn a_damaged_image_is_taken_from_the_other_disk() {
     world.stop(master);
     let bad = (HostId(3), workers[1], CheckpointId::new(0, 1));
     world.disks().damaged.insert(bad);
-    let wish = world.wish_restart(1, master);
-    let report = world.restarted(wish).expect("there is another copy");
+    let request = world.request_restart(1, master);
+    let report = world.restarted(request).expect("there is another copy");
     assert_eq!(
         (report.from, report.passed_over),
         (CheckpointId::new(0, 1), Vec::new())
@@ -295,8 +303,8 @@ fn a_checkpoint_without_an_image_on_any_disk_is_passed_over() {
     world.stop(master);
     let disks = world.disks();
     disks.disks.values_mut().for_each(|disk| disk.parts.clear());
-    let wish = world.wish_restart(1, master);
-    let failed = world.restarted(wish).expect_err("no image is left");
+    let request = world.request_restart(1, master);
+    let failed = world.restarted(request).expect_err("no image is left");
     assert!(failed.text.contains("of its 3 images"), "{failed}");
 }
 
@@ -306,8 +314,8 @@ fn a_host_that_joined_later_learns_of_the_checkpoints_from_the_others() {
     world.stop(master);
     let late = world.join(HostId(1), "n5").expect("there is room");
     world.run_for(Duration::from_secs(1));
-    let wish = world.wish_restart(late.0, master);
-    let report = world.restarted(wish).expect("others have it");
+    let request = world.request_restart(late.0, master);
+    let report = world.restarted(request).expect("others have it");
     assert_eq!(report.from, CheckpointId::new(0, 1));
     check(&mut world, &[master, workers[0], workers[1]]);
 }
@@ -316,8 +324,8 @@ fn a_host_that_joined_later_learns_of_the_checkpoints_from_the_others() {
 fn a_host_without_room_for_a_second_copy_fails_only_the_checkpoint() {
     let (mut world, master, workers) = setting();
     world.disks().full.insert(HostId(4));
-    let wish = world.wish_checkpoint(master, false);
-    let failed = world.checkpointed(wish).expect_err("there is no room");
+    let request = world.request_checkpoint(master, false);
+    let failed = world.checkpointed(request).expect_err("there is no room");
     for part in ["copied to host 'n4'", "no space left"] {
         assert!(failed.text.contains(part), "{failed}");
     }
@@ -343,14 +351,14 @@ fn without_third() -> (World, Tid, Tid) {
 fn the_loss_of_a_host_that_was_to_take_a_second_copy_begins_the_checkpoint_again() {
     let (mut world, master, worker) = without_third();
     world.disks().slow = true;
-    let wish = world.wish_checkpoint(master, false);
+    let request = world.request_checkpoint(master, false);
     world.run_until("copies are on their way", |world| {
         let disks = world.disks.as_ref().expect("disks");
         disks.waiting.len() == 2
     });
     world.disks().slow = false;
     world.crash(3);
-    let report = world.checkpointed(wish).expect("there is another host");
+    let report = world.checkpointed(request).expect("there is another host");
     assert_eq!(report.epoch, 2);
     assert_eq!(
         world.disks().holders(worker, CheckpointId::new(0, 2)),
@@ -368,7 +376,7 @@ fn the_loss_of_a_host_that_was_to_take_a_second_copy_begins_the_checkpoint_again
 fn the_loss_of_a_host_that_was_to_commit_does_not_fail_the_checkpoint() {
     let (mut world, master, worker) = without_third();
     world.disks().late.insert(HostId(3));
-    let wish = world.wish_checkpoint(master, false);
+    let request = world.request_checkpoint(master, false);
     world.run_until("the others have committed", |world| {
         let disks = world.disks.as_ref().expect("disks");
         let has = |host: &u16| {
@@ -379,11 +387,11 @@ fn the_loss_of_a_host_that_was_to_commit_does_not_fail_the_checkpoint() {
     });
     world.run_for(Duration::from_millis(500));
     assert!(
-        world.console_answer(wish.0, wish.1).is_none(),
+        world.console_answer(request.0, request.1).is_none(),
         "n3 has not said so"
     );
     world.crash(3);
-    let report = world.checkpointed(wish).expect("the others have it");
+    let report = world.checkpointed(request).expect("the others have it");
     assert_eq!(report.epoch, 1);
     check(&mut world, &[master, worker]);
 }

@@ -6,7 +6,7 @@ use crate::{
     world::{World, on, spawn},
 };
 use std::{collections::BTreeSet, time::Duration};
-use vm_machine::{ConnId, HostPhase, Input};
+use vm_machine::{ConnId, HostPhase, Input, ProcessInput};
 use vm_wire::{
     CheckpointId, HostId, Tid,
     agreed::ExitStatus,
@@ -165,7 +165,10 @@ fn an_application_that_cannot_be_suspended_runs_on_and_is_not_recorded_as_suspen
     });
     let serving = world.daemon(4).serving_coordinator(master);
     let (number_of, _) = serving.expect("it serves");
-    world.input(HostId(4), Input::CoordinatorGone(number_of));
+    world.input(
+        HostId(4),
+        Input::Process(ProcessInput::CoordinatorGone(number_of)),
+    );
     world.store.slow = false;
     world.run_until("an answer", |world| {
         world.console_answer(conn, number).is_some()
@@ -263,8 +266,8 @@ fn a_user_ends_a_suspended_application_or_restarts_it_from_another_checkpoint() 
     let mut world = World::new(4);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
-    let wish = world.wish_checkpoint(master, false);
-    world.checkpointed(wish).expect("it can be saved");
+    let request = world.request_checkpoint(master, false);
+    world.checkpointed(request).expect("it can be saved");
     world.suspend(master, 0).expect("it can be saved");
     // The hangup of a closed terminal does not end it.
     let signal = |signal| Request::Signal(master, signal);
@@ -381,7 +384,7 @@ fn a_drain_that_saves_first_begins_only_if_all_applications_can_be_saved() {
     let answer = world.answer_of(1, &Request::Undrain("n3".to_owned()));
     assert_eq!(answer, Answer::Done);
     world.store.slow = true;
-    let wish = world.wish_checkpoint(master, false);
+    let underway = world.request_checkpoint(master, false);
     world.run_until("the cut", |world| {
         world.daemon(2).agreement().state().is_cut(master)
     });
@@ -392,7 +395,7 @@ fn a_drain_that_saves_first_begins_only_if_all_applications_can_be_saved() {
     assert_eq!(world.console_answer(conn, number), None);
     world.store.slow = false;
     world.store_images();
-    world.checkpointed(wish).expect("it can be saved");
+    world.checkpointed(underway).expect("it can be saved");
     world.run_until("the drain", |world| {
         world.console_answer(conn, number).is_some()
     });

@@ -19,7 +19,9 @@ use std::{
     time::Duration,
 };
 use vm_endpoint::Endpoint;
-use vm_machine::{AgreementConfig, ConnId, Daemon, DaemonConfig, Input, LaunchSpec, Outbox, Time};
+use vm_machine::{
+    AgreementConfig, ConnId, Daemon, DaemonConfig, Input, LaunchSpec, Outbox, ProcessInput, Time,
+};
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
@@ -462,7 +464,13 @@ impl World {
     pub fn find_far(&mut self, host: u16) {
         let looks = |(at, _): &mut (HostId, u64)| *at == HostId(host);
         for (at, question) in self.far.extract_if(.., looks).collect::<Vec<_>>() {
-            self.input(at, Input::ProgramFound(question, Ok("/bin/far".to_owned())));
+            self.input(
+                at,
+                Input::Process(ProcessInput::ProgramFound(
+                    question,
+                    Ok("/bin/far".to_owned()),
+                )),
+            );
         }
     }
 

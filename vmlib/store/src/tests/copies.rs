@@ -32,7 +32,7 @@ fn manifest(id: CheckpointId, image: Part) -> Manifest {
         host: "alpha".to_owned(),
         arch: "x86_64".to_owned(),
         incarnation: 0,
-        asker: Tid::daemon(MACHINE, HostId(1)),
+        requester: Tid::daemon(MACHINE, HostId(1)),
         request: 1,
         index: 0,
         program: "hello".to_owned(),

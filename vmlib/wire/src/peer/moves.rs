@@ -231,7 +231,7 @@ pub struct MoveOrder {
     /// The term of the coordinator.
     pub term: u32,
     /// The host of the requester.
-    pub asker: HostId,
+    pub requester: HostId,
     /// The requester's number of the request.
     pub request: u64,
     /// The task.
@@ -251,7 +251,7 @@ pub struct MoveCancel {
     /// The term of the coordinator.
     pub term: u32,
     /// The host of the requester.
-    pub asker: HostId,
+    pub requester: HostId,
     /// The requester's number of the request.
     pub request: u64,
     /// The task.
@@ -315,7 +315,7 @@ pub enum MoveState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoveReported {
     /// The host of the requester.
-    pub asker: HostId,
+    pub requester: HostId,
     /// The requester's number of the request.
     pub request: u64,
     /// The task.

@@ -47,7 +47,7 @@ fn of_hosts() -> Vec<(&'static str, Change)> {
 fn of_tasks() -> Vec<(&'static str, Change)> {
     let (task, host, from, to) = (tid(1, 2), HostId(1), HostId(1), HostId(2));
     let record = SpawnRecord {
-        asker: tid(1, 1),
+        requester: tid(1, 1),
         request: 300,
         host,
         index: 4,

@@ -102,7 +102,7 @@ pub fn restart(visitor: &mut impl Visitor) {
     let app = tid(1, 1);
     let revival = Revival {
         app,
-        asker: (HostId(2), 7),
+        requester: (HostId(2), 7),
         from: CheckpointId::new(1, 4),
         age_ms: 90_000,
         cut: Some(1_234),
@@ -111,7 +111,7 @@ pub fn restart(visitor: &mut impl Visitor) {
             tid: tid(2, 5),
             host: HostId(3),
             incarnation: 2,
-            asker: app,
+            requester: app,
             request: 7,
             index: 1,
             program: text("worker"),
@@ -183,7 +183,7 @@ fn agreed() -> AgreedPart {
         host: HostId(3),
         place: (text("node3"), text("x86_64")),
         incarnation: 2,
-        asker: app,
+        requester: app,
         request: 7,
         index: 1,
         program: text("worker"),

@@ -330,7 +330,7 @@ fn orders(visitor: &mut impl Visitor) {
     visitor.message(
         "SpawnOrder",
         SpawnOrder {
-            asker: tid(1, 2),
+            requester: tid(1, 2),
             request: 300,
             app: tid(1, 1),
             generation: 3,
@@ -346,7 +346,7 @@ fn orders(visitor: &mut impl Visitor) {
     visitor.message(
         "SpawnResult",
         SpawnResult {
-            asker: tid(1, 2),
+            requester: tid(1, 2),
             request: 300,
             generation: 3,
             tids: vec![(0, tid(2, 7)), (1, tid(2, 8))],

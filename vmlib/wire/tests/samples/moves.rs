@@ -229,7 +229,7 @@ fn calls(visitor: &mut impl Visitor) {
 }
 
 pub fn coordinator(visitor: &mut impl Visitor) {
-    let (asker, request, task) = (HostId(3), 300, tid(1, 3));
+    let (requester, request, task) = (HostId(3), 300, tid(1, 3));
     visitor.message("CoordinatorReady", CoordinatorReady { pid: 4243 });
     let app = tid(1, 1);
     let host = HostId(1);
@@ -242,7 +242,7 @@ pub fn coordinator(visitor: &mut impl Visitor) {
     visitor.message("Heard", Heard {});
     let order = MoveOrder {
         term: 2,
-        asker,
+        requester,
         request,
         tid: task,
         incarnation: 3,
@@ -252,7 +252,7 @@ pub fn coordinator(visitor: &mut impl Visitor) {
     visitor.message("MoveOrder", order);
     let cancel = MoveCancel {
         term: 2,
-        asker,
+        requester,
         request,
         tid: task,
         why: text("too late"),
@@ -260,7 +260,7 @@ pub fn coordinator(visitor: &mut impl Visitor) {
     visitor.message("MoveCancel", cancel);
     for phase in MovePhase::ALL {
         let reported = MoveReported {
-            asker,
+            requester,
             request,
             tid: task,
             state: MoveState::In(phase),
@@ -268,7 +268,7 @@ pub fn coordinator(visitor: &mut impl Visitor) {
         visitor.message(&format!("MoveReported.{phase}"), reported);
     }
     let reported = MoveReported {
-        asker,
+        requester,
         request,
         tid: task,
         state: MoveState::Ended(Ok(move_report())),

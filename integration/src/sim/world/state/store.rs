@@ -9,7 +9,7 @@ use vm_wire::{Tid, checkpoint::Checkpoint};
 pub type CutKey = (Tid, u32);
 
 /// A console's request for a checkpoint.
-pub struct CheckpointWish {
+pub struct CheckpointRequest {
     pub slot: Slot,
     pub tid: Tid,
     pub answered: bool,
@@ -18,7 +18,7 @@ pub struct CheckpointWish {
 /// The requests of consoles, and the content of the store.
 #[derive(Default)]
 pub struct Store {
-    pub wishes: BTreeMap<ConnId, CheckpointWish>,
+    pub requests: BTreeMap<ConnId, CheckpointRequest>,
     /// Images that tasks are to write into the store, by slot and task: the cut, and whether a copy
     /// writes the image.
     pub opened: BTreeMap<(Slot, Tid), (CutKey, bool)>,

@@ -5,7 +5,7 @@ use vm_wire::{
     peer::{Belongings, KeepOrder},
 };
 
-const ASKER: HostId = HostId(2);
+const REQUESTER: HostId = HostId(2);
 
 fn tid(sequence: u32) -> Tid {
     Tid::new(MachineId::from_bits(7), HostId(1), sequence)
@@ -17,7 +17,7 @@ fn agreed(epoch: u32) -> AgreedPart {
         host: HostId(1),
         place: ("n1".to_owned(), "x86_64".to_owned()),
         incarnation: 1,
-        asker: tid(0),
+        requester: tid(0),
         request: 1,
         index: sequence,
         program: "heat".to_owned(),
@@ -101,7 +101,7 @@ impl Setting {
             stop,
         };
         let now = Time(1_000);
-        let making = Checkpointing::new(now, ASKER, &ask);
+        let making = Checkpointing::new(now, REQUESTER, &ask);
         Setting { now, making }
     }
 
@@ -134,7 +134,7 @@ impl Setting {
         let closed = CutClosed { app, epoch, saved };
         self.making.on_cut_closed(self.now, closed, &mut out);
         match out.pop_front()? {
-            Step::End(ASKER, end) if end.request == 9 => {
+            Step::End(REQUESTER, end) if end.request == 9 => {
                 Some(end.result.map(|report| report.epoch).map_err(|it| it.kind))
             }
             other => panic!("{other:?}"),
@@ -328,7 +328,7 @@ fn if_the_application_ends_with_it_tasks_stand_until_it_is_committed() {
     };
     assert_eq!(setting.making.end_for(&ask(stop)), None);
     let close = setting.committed(5);
-    let [(ASKER, end)] = &close.ends[..] else {
+    let [(REQUESTER, end)] = &close.ends[..] else {
         panic!("{close:?}");
     };
     // For another requester the end is sent again, at once.

@@ -4,7 +4,7 @@
 //! The coordinator repeats its requests of the log until it learns the results, so a request is dropped
 //! while the log still decides an earlier proposal of this daemon.
 
-use crate::{Output, daemon::Daemon};
+use crate::{StoreOutput, daemon::Daemon};
 use vm_wire::{
     HostId, Tid,
     agreed::Change,
@@ -164,7 +164,7 @@ impl Daemon {
     pub(in crate::daemon) fn on_commit_ask(&mut self, ask: CommitAsk) {
         let (cuts, cx) = (&mut self.checkpoints.cuts, &mut self.cx);
         if cuts.begin_commit(cx, &ask.checkpoint) {
-            cx.emit(Output::Commit(Box::new(ask.checkpoint)));
+            cx.emit(StoreOutput::Commit(Box::new(ask.checkpoint)));
         }
     }
 }

@@ -16,7 +16,7 @@
 //! ([`super::commits`]).
 
 use crate::{
-    Output,
+    MoveOutput, Output, StoreOutput,
     daemon::{context::Context, effect::Effect},
 };
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl Copies {
         }
         let from = CheckpointId::new(generation, epoch);
         let ticket = self.expect(cx, host, Purpose::Store(copy));
-        cx.emit(Output::ExpectCopy {
+        cx.emit(StoreOutput::ExpectCopy {
             ticket,
             tid,
             app,
@@ -133,7 +133,7 @@ impl Copies {
         (part, keep_files, folders): Restored,
     ) {
         let ticket = self.expect(cx, host, Purpose::Restore(tid));
-        cx.emit(Output::Expect {
+        cx.emit(MoveOutput::Expect {
             tid,
             ticket,
             roll_back: !keep_files,
@@ -179,7 +179,7 @@ impl Copies {
             return;
         }
         self.outgoing.insert(ticket, host);
-        cx.emit(Output::SendPart {
+        cx.emit(StoreOutput::SendPart {
             ticket,
             addr,
             app: ask.app,
@@ -214,7 +214,7 @@ impl Copies {
         };
         match purpose {
             Purpose::Store(copy) => {
-                cx.emit(Output::CancelPart(ticket));
+                cx.emit(StoreOutput::CancelPart(ticket));
                 end_copy(cx, from, copy, Err(why));
             }
             Purpose::Restore(tid) => cx.effect(Effect::PartLost(tid, why)),
@@ -235,7 +235,7 @@ impl Copies {
         let of_cut = |_: &u64, incoming: &mut Incoming| matches!(incoming.purpose, Purpose::Store(of) if (of.app, of.epoch) == (app, epoch));
         let gone = self.incoming.extract_if(.., of_cut);
         cx.out
-            .extend(gone.map(|(ticket, _)| Output::CancelPart(ticket)));
+            .extend(gone.map(|(ticket, _)| Output::Store(StoreOutput::CancelPart(ticket))));
     }
 
     /// The restore of a task is over: its part is not awaited any more.
@@ -272,7 +272,7 @@ impl Copies {
             return;
         }
         self.commits.insert((app, epoch), host);
-        cx.emit(Output::Commit(Box::new(order.checkpoint)));
+        cx.emit(StoreOutput::Commit(Box::new(order.checkpoint)));
     }
 
     /// A checkpoint is in the store here, or is not: the host whose daemon waits for that.

@@ -33,7 +33,7 @@
 
 use super::cuts::{Ended, Postponed, Resumed};
 use crate::{
-    LaunchSpec, Output,
+    LaunchSpec, MoveOutput, Output, ProcessOutput, StoreOutput,
     daemon::{Daemon, signal_numbers::SIGKILL, task_life::Launch},
 };
 use vm_wire::{
@@ -113,11 +113,13 @@ impl Daemon {
             return;
         };
         for tid in &frozen {
-            self.go_on(*tid, true);
+            self.resume_frozen(*tid, true);
         }
-        self.cx
-            .out
-            .extend(frozen.iter().map(|tid| Output::StoreCopy(*tid)));
+        self.cx.out.extend(
+            frozen
+                .iter()
+                .map(|tid| Output::Store(StoreOutput::PartOfCopy(*tid))),
+        );
         for tid in frozen {
             self.review_part(tid);
         }
@@ -214,7 +216,7 @@ impl Daemon {
             self.checkpoints.copies.cancel(&mut self.cx, app, epoch);
         }
         if !saved && (clears || self.cx.has_own_stores()) {
-            self.cx.emit(Output::Drop {
+            self.cx.emit(StoreOutput::Drop {
                 app,
                 generation,
                 epoch,
@@ -236,7 +238,7 @@ impl Daemon {
             let leaves = self.migration.leaving.contains_key(&tid);
             // An ended task may have a way into the store, too.
             if !saved && !leaves {
-                self.cx.emit(Output::CancelCopy(tid));
+                self.cx.emit(MoveOutput::CancelCopy(tid));
             }
             let state = self.cx.agreement.state();
             let task = state.task(tid);
@@ -244,10 +246,10 @@ impl Daemon {
             // If this daemon was given a later state, the application may have been restarted.
             let is_restarted = state.epochs(ended.app).generation > ended.generation;
             if is_restarted || status == Some(ExitStatus::Suspended) {
-                self.cx.emit(Output::Signal(tid, SIGKILL));
+                self.cx.emit(ProcessOutput::Signal(tid, SIGKILL));
             } else if !leaves {
                 // For a moving task, the log decides where it resumes.
-                self.thaw(tid);
+                self.resume_in_place(tid);
             }
         }
         self.launch_all(ended.launches);
@@ -277,7 +279,7 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&spec.tid) {
             task.launch = Launch::Begun(self.cx.now);
         }
-        self.cx.emit(Output::Launch(Box::new(spec)));
+        self.cx.emit(ProcessOutput::Launch(Box::new(spec)));
     }
 
     /// A task has ended. If its application is frozen, the task cannot be saved any more.

@@ -4,7 +4,7 @@
 //! end their daemons too, and then the end was not a good one.
 
 use crate::{
-    Output,
+    Output, StoreOutput,
     daemon::context::{Context, Timer},
 };
 use std::collections::BTreeSet;
@@ -29,7 +29,7 @@ impl Finished {
     pub fn clear(&mut self, cx: &mut Context, app: Tid) {
         let lives = cx.agreement.state().tasks_of(app).next().is_some();
         if self.apps.remove(&app) && !lives {
-            cx.emit(Output::ForgetStored(app));
+            cx.emit(StoreOutput::Forget(app));
             let shown = app.show(cx.machine);
             let text = format!("{shown} has ended well: its checkpoints are removed");
             cx.emit(Output::Note(text));

@@ -5,7 +5,7 @@
 //! moment at which its daemon can report it.
 
 use crate::{
-    Output, Time,
+    MoveOutput, Output, Time,
     daemon::context::{Context, Timer},
 };
 use std::{
@@ -63,7 +63,11 @@ impl Holdings {
         let before = self.underway.remove(&of.app);
         let held = before.map_or_else(BTreeSet::new, |before| before.held);
         awaited.retain(|tid| !held.contains(tid));
-        cx.out.extend(awaited.iter().map(|tid| Output::Hold(*tid)));
+        cx.out.extend(
+            awaited
+                .iter()
+                .map(|tid| Output::Move(MoveOutput::Hold(*tid))),
+        );
         let holding = Holding {
             of,
             since: cx.now,

@@ -5,7 +5,7 @@
 
 use super::{copies::Copies, cuts::SavedFor};
 use crate::{
-    Output, SavedBy, Written,
+    MoveOutput, SavedBy, StoreOutput, Written,
     daemon::{
         Daemon,
         local_task::Stops,
@@ -46,7 +46,7 @@ impl Daemon {
         }
         if self.migration.leaving.contains_key(&tid) {
             let failed = self.cannot_move(tid, FailKind::Refused, CUT);
-            self.take_back(tid, failed);
+            self.abort_move(tid, failed);
         }
         if !self.can_be_saved(app, tid) {
             return false;
@@ -62,7 +62,7 @@ impl Daemon {
             compress: false,
             suspended: false,
         };
-        self.cx.emit(Output::Freeze(tid, way));
+        self.cx.emit(MoveOutput::Freeze(tid, way));
     }
 
     /// Whether a task can be saved now. A starting task is saved once it has started. For a task that
@@ -107,7 +107,7 @@ impl Daemon {
             policy if policy.comes_soon() => SavedBy::CopyOrMemory,
             _ => SavedBy::Copy,
         };
-        self.cx.emit(Output::Store {
+        self.cx.emit(StoreOutput::Part {
             tid,
             app: of.app,
             generation: epochs.generation,

@@ -27,7 +27,7 @@ use super::{
     preparations::hosts_of,
 };
 use crate::{
-    Output,
+    MoveOutput,
     daemon::{Daemon, local_task::LocalTask},
 };
 use std::collections::BTreeSet;
@@ -156,7 +156,7 @@ impl Daemon {
             && !self.checkpoints.holdings.is_held(tid)
             && !self.tasks.get(&tid).is_some_and(is_frozen)
         {
-            self.cx.emit(Output::CancelCopy(tid));
+            self.cx.emit(MoveOutput::CancelCopy(tid));
         }
     }
 
@@ -211,7 +211,7 @@ impl Daemon {
         for tid in self.checkpoints.holdings.end(app) {
             let task = self.tasks.get(&tid).filter(|task| !task.frozen);
             if task.is_some() && !self.migration.leaving.contains_key(&tid) {
-                self.cx.emit(Output::CancelCopy(tid));
+                self.cx.emit(MoveOutput::CancelCopy(tid));
             }
         }
     }

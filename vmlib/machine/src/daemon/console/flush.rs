@@ -124,7 +124,7 @@ impl Runs {
                     let text = format!(
                         "this host leaves the machine while {name} is suspended; its checkpoint is in \
                          the store: the same command with --resume-or-start, or 'vm restart {name}', \
-                         brings it back"
+                         resumes it"
                     );
                     self.tell(cx, app, &text);
                     Some(ExitStatus::Suspended)

@@ -6,7 +6,7 @@
 //! their starts. A listing just after a spawn therefore shows the new process.
 
 use crate::{
-    ConnId, Output,
+    ConnId, ProcessOutput,
     daemon::{
         context::{Context, Question, Timer},
         local_task::LocalTask,
@@ -173,7 +173,7 @@ impl Measurements {
             }
         }
         if starting.is_empty() {
-            return cx.emit(Output::MeasureUsage(question));
+            return cx.emit(ProcessOutput::MeasureUsage(question));
         }
         self.starting.insert(question, starting);
         cx.set_timer(due, Timer::Measure(question));
@@ -184,7 +184,7 @@ impl Measurements {
         self.starting.retain(|question, starting| {
             starting.remove(&tid);
             if starting.is_empty() {
-                cx.emit(Output::MeasureUsage(*question));
+                cx.emit(ProcessOutput::MeasureUsage(*question));
             }
             !starting.is_empty()
         });
@@ -193,7 +193,7 @@ impl Measurements {
     /// The time limit for the starts of the processes is over.
     pub fn on_due(&mut self, cx: &mut Context, question: u64) {
         if self.starting.remove(&question).is_some() {
-            cx.emit(Output::MeasureUsage(question));
+            cx.emit(ProcessOutput::MeasureUsage(question));
         }
     }
 }

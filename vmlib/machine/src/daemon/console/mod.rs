@@ -21,7 +21,7 @@ pub(super) use flush::NO_MOVE;
 
 use super::context::{Context, Question};
 use crate::{
-    ConnId, Output,
+    ConnId, ProcessOutput,
     daemon::{local_task::LocalTask, requester::RunAsked, signal_numbers::SIGHUP},
     placement,
 };
@@ -234,7 +234,7 @@ impl Consoles {
             let has_terminal = asked.terminal.is_some();
             self.runs.set_fed_by_console(tid, has_terminal);
         }
-        cx.emit(Output::Attach(conn, tid));
+        cx.emit(ProcessOutput::Attach(conn, tid));
     }
 
     /// Makes a restarted master, whose application has tasks on `hosts`, the run of a console.
@@ -250,7 +250,7 @@ impl Consoles {
         match waits {
             true => self.runs.attach(cx, conn, tid, hosts),
             // The console is gone, and did not wait for the restart.
-            false => cx.emit(Output::Signal(tid, SIGHUP)),
+            false => cx.emit(ProcessOutput::Signal(tid, SIGHUP)),
         }
         waits
     }
@@ -285,8 +285,12 @@ impl Consoles {
         // The run may have ended before the frame arrived.
         let alive = tasks.get(&tid).is_some_and(|task| task.process.exists());
         match run_output(tid, frame) {
-            Ok(Output::Signal(tid, signal)) => return Ok(Some((tid, signal))),
-            Ok(Output::StandardInput(tid, bytes)) if alive => self.runs.on_input(cx, tid, bytes),
+            Ok(ProcessOutput::Signal(tid, signal)) => {
+                return Ok(Some((tid, signal)));
+            }
+            Ok(ProcessOutput::StandardInput(tid, bytes)) if alive => {
+                self.runs.on_input(cx, tid, bytes)
+            }
             Ok(output) if alive => cx.emit(output),
             Ok(_) => {}
             Err(error) => return Err(error.to_string()),
@@ -303,7 +307,11 @@ impl Consoles {
     pub fn on_output(&mut self, cx: &mut Context, app: Tid, console: HostId, lines: OutputLines) {
         let tid = lines.tid;
         if console == HostId::NONE {
-            return cx.emit(Output::LogOutput(tid, lines.stream, lines.bytes.into_vec()));
+            return cx.emit(ProcessOutput::LogOutput(
+                tid,
+                lines.stream,
+                lines.bytes.into_vec(),
+            ));
         }
         if console != cx.me {
             return self.streams.on_output(cx, app, console, lines);
@@ -311,7 +319,7 @@ impl Consoles {
         self.runs.show(cx, app, lines);
         // The task may have started after the other tasks were paused.
         if self.is_full(app) {
-            cx.emit(Output::PauseOutput(tid));
+            cx.emit(ProcessOutput::PauseOutput(tid));
         }
     }
 
@@ -518,8 +526,8 @@ fn pause_outputs(cx: &mut Context, tasks: &BTreeMap<Tid, LocalTask>, app: Tid, p
     for (tid, task) in tasks {
         if task.app == app && task.console == cx.me && task.process.exists() {
             cx.emit(match pause {
-                true => Output::PauseOutput(*tid),
-                false => Output::ResumeOutput(*tid),
+                true => ProcessOutput::PauseOutput(*tid),
+                false => ProcessOutput::ResumeOutput(*tid),
             });
         }
     }

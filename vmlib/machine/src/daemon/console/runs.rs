@@ -13,7 +13,7 @@
 //! shell's send queue).
 
 use super::run::{Run, RunInput, RunState};
-use crate::{ConnId, Output, daemon::context::Context};
+use crate::{ConnId, Output, ProcessOutput, daemon::context::Context};
 use std::collections::{BTreeMap, BTreeSet};
 use vm_wire::{
     Body, CodecError, Frame, HostId, Message, Op, Tid,
@@ -109,7 +109,7 @@ impl Runs {
                 (false, _) => RunInput::Fed,
             };
         }
-        cx.emit(Output::StandardInput(tid, bytes));
+        cx.emit(ProcessOutput::StandardInput(tid, bytes));
     }
 
     /// Drops lines of a task of another host, because the console of its application does not read.
@@ -130,7 +130,7 @@ impl Runs {
             dropped,
         } = lines;
         let Some(run) = self.runs.get_mut(&app) else {
-            return cx.emit(Output::LogOutput(tid, stream, bytes.into_vec()));
+            return cx.emit(ProcessOutput::LogOutput(tid, stream, bytes.into_vec()));
         };
         let output = console::Output {
             tid,
@@ -156,15 +156,15 @@ impl Runs {
 }
 
 /// The output to the shell for a frame that a console sends to its master.
-pub(super) fn run_output(tid: Tid, frame: &Frame) -> Result<Output, CodecError> {
+pub(super) fn run_output(tid: Tid, frame: &Frame) -> Result<ProcessOutput, CodecError> {
     Ok(match frame.header.op {
         Op::Input => {
             let bytes = console::Input::read(frame)?.bytes.into_vec();
-            Output::StandardInput(tid, bytes)
+            ProcessOutput::StandardInput(tid, bytes)
         }
-        Op::WindowSize => Output::Resize(tid, WindowSize::read(frame)?),
+        Op::WindowSize => ProcessOutput::Resize(tid, WindowSize::read(frame)?),
         _ => match RunSignal::read(frame)?.signal {
-            signal @ 1..=64 => Output::Signal(tid, signal),
+            signal @ 1..=64 => ProcessOutput::Signal(tid, signal),
             signal => {
                 let cause = format!("{signal} is no signal");
                 return Err(CodecError { op: None, cause });

@@ -16,7 +16,7 @@
 //!
 //! [`RunHold`]: vm_wire::peer::RunHold
 
-use crate::{Output, daemon::context::Context};
+use crate::{ProcessOutput, daemon::context::Context};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     Body, HostId, Tid, limits,
@@ -83,8 +83,8 @@ impl Relayed {
         let waits = self.held || !self.pieces.is_empty();
         if std::mem::replace(&mut self.paused, waits) != waits {
             cx.emit(match waits {
-                true => Output::PauseOutput(tid),
-                false => Output::ResumeOutput(tid),
+                true => ProcessOutput::PauseOutput(tid),
+                false => ProcessOutput::ResumeOutput(tid),
             });
         }
     }
@@ -228,7 +228,7 @@ impl Streams {
         if let Some(mut master) = self.masters.remove(&tid) {
             master.held = false;
             for (stream, bytes) in std::mem::take(&mut master.pieces) {
-                cx.emit(Output::LogOutput(tid, stream, bytes));
+                cx.emit(ProcessOutput::LogOutput(tid, stream, bytes));
             }
             master.review_pause(cx, tid);
         }

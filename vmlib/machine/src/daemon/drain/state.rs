@@ -12,7 +12,7 @@ use vm_wire::{
 #[derive(Debug, Default)]
 pub(in crate::daemon) struct Drain {
     /// Requests whose replies wait for the end of the drain.
-    pub(super) askers: BTreeSet<RequestKey>,
+    pub(super) requesters: BTreeSet<RequestKey>,
     /// Options of the drain.
     pub(super) way: DrainWay,
     /// The daemon was asked to end, and leaves at this time at the latest.
@@ -288,6 +288,6 @@ pub(super) fn nowhere() -> Failed {
 
 /// The failure of a drain that a user has undone.
 pub(super) fn taken_back() -> Failed {
-    let text = "the drain was taken back; the other tasks run on where they are";
+    let text = "the drain was undone; the other tasks run on where they are";
     Failed::new(FailKind::Refused, text)
 }

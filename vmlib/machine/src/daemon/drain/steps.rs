@@ -20,7 +20,7 @@ impl Daemon {
     /// Begins the drain of a host, requested on this host. The reply comes at the end of the drain.
     pub(in crate::daemon) fn ask_drain(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         name: &str,
         way: DrainWay,
     ) -> Result<(), Failed> {
@@ -28,7 +28,7 @@ impl Daemon {
         let host = state
             .host_called(name)
             .ok_or_else(|| placement::no_such_host(state, name))?;
-        let request = self.note_asked(asker, host, None);
+        let request = self.note_asked(requester, host, None);
         if host == self.cx.me {
             self.on_drain_ask(self.cx.me, DrainAsk { request, way });
         } else {
@@ -68,7 +68,7 @@ impl Daemon {
             let result = Err(Failed::new(FailKind::Refused, text));
             return self.send_drain_end(from, DrainEnd { request, result });
         }
-        drain.askers.insert(RequestKey::new(from, request));
+        drain.requesters.insert(RequestKey::new(from, request));
         let others = drain.way.suspend && (drain.is_moving() || drain.is_saving());
         drain.way.suspend = way.suspend || others;
         match &mut drain.stage {
@@ -127,8 +127,8 @@ impl Daemon {
                 continue;
             };
             saves.underway.insert(app);
-            let asker = Requester::DrainSave(app);
-            if let Err(failed) = self.ask_checkpoint(asker, tid, None) {
+            let requester = Requester::DrainSave(app);
+            if let Err(failed) = self.ask_checkpoint(requester, tid, None) {
                 self.on_drain_saved(app, &Answer::Failed(failed));
             }
         }
@@ -224,7 +224,7 @@ impl Daemon {
     /// have received a snapshot that contains both.
     fn sweep_lost_drain(&mut self) {
         let waits =
-            |drain: &Drain| matches!(drain.stage, Stage::Proposed) && !drain.askers.is_empty();
+            |drain: &Drain| matches!(drain.stage, Stage::Proposed) && !drain.requesters.is_empty();
         let settled = self.cx.decisions.is_empty() && !self.cx.agreement.is_pending();
         if !self.drain.as_ref().is_some_and(waits) || !settled {
             return;
@@ -558,7 +558,7 @@ impl Daemon {
         for RequestKey {
             host,
             number: request,
-        } in std::mem::take(&mut drain.askers)
+        } in std::mem::take(&mut drain.requesters)
         {
             let result = result.clone();
             self.send_drain_end(host, DrainEnd { request, result });

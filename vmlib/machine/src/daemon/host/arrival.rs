@@ -6,7 +6,7 @@
 //! The check in the first seconds of the daemon makes the fault visible at once.
 
 use crate::{
-    Output,
+    LinkOutput,
     daemon::context::{Context, Timer},
 };
 use std::collections::BTreeSet;
@@ -42,14 +42,14 @@ impl Arrival {
         awaited.retain(|host| state.is_present(*host) && !routes.has_link(*host));
         if awaited.is_empty() {
             self.awaited = None;
-            cx.emit(Output::Linked);
+            cx.emit(LinkOutput::AllUp);
         }
     }
 
     /// The time limit for the links is over.
     pub fn on_due(&mut self, cx: &mut Context) {
         if let Some(awaited) = self.awaited.take() {
-            cx.emit(Output::NotLinked(awaited.into_iter().collect()));
+            cx.emit(LinkOutput::Missing(awaited.into_iter().collect()));
         }
     }
 }

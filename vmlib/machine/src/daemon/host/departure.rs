@@ -18,7 +18,7 @@
 //! its majority.
 
 use crate::{
-    Output, Time,
+    ProcessOutput, Time,
     daemon::{
         context::{Context, Timer},
         local_task::LocalTask,
@@ -89,7 +89,7 @@ impl Departure {
     }
 
     /// The machine halts: cancels the departure of this host alone.
-    pub fn call_off(&mut self) {
+    pub fn cancel(&mut self) {
         self.underway = None;
     }
 
@@ -161,7 +161,7 @@ pub(in crate::daemon) fn signal_all(
 ) {
     for (tid, task) in tasks {
         if task.process.exists() {
-            cx.emit(Output::Signal(*tid, signal));
+            cx.emit(ProcessOutput::Signal(*tid, signal));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{MovesUnderway, incoming::Arriving, outgoing::Leaving};
 use crate::{
-    Output,
+    MoveOutput, Output,
     daemon::{Daemon, context::past, local_task::LocalTask, task_life::Process},
 };
 use vm_wire::{
@@ -101,7 +101,7 @@ impl Daemon {
             self.cx.counters.moves.stayed += 1;
             // A restored process may exist if the task was to be resumed on this host.
             self.discard(tid);
-            self.thaw(tid);
+            self.resume_in_place(tid);
             let to = self.migration.leaving.get(&tid).map(|moving| moving.to);
             let name = self.cx.host_name(to.unwrap_or_default());
             let why = format!("host '{name}' did not take it in time");
@@ -139,12 +139,12 @@ impl Daemon {
         self.cx.counters.moves.came += 1;
         self.tasks.insert(tid, task);
         self.cx.routes.set_connected(tid, !arrived.lost && !rests);
-        let generation = self.cx.life_of(tid);
+        let generation = self.cx.living_generation_of(tid);
         match rests {
             // No image is sent for a suspended task.
-            true => self.cx.emit(Output::Discard(tid)),
+            true => self.cx.emit(MoveOutput::Discard(tid)),
             false => {
-                self.cx.emit(Output::Begin {
+                self.cx.emit(MoveOutput::Begin {
                     tid,
                     incarnation,
                     generation,
@@ -205,16 +205,16 @@ impl Daemon {
                 let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
                 self.send_on(tid, waited, missed);
             }
-            self.cx.emit(Output::Discard(tid));
+            self.cx.emit(MoveOutput::Discard(tid));
         }
         self.leave_cut(tid);
         self.hold_no_more(tid);
         if let Some(moving) = self.migration.leaving.remove(&tid) {
             self.cx.counters.moves.went += 1;
             self.cx.counters.moves.went_in_doubt += u64::from(moving.doubted);
-            let asker = moving.asker;
+            let requester = moving.requester;
             let report = moving.report(self.cx.now, (self.cx.me, to), sent_again);
-            self.tell_move_end(asker, tid, Ok(report));
+            self.tell_move_end(requester, tid, Ok(report));
         }
     }
 
@@ -285,7 +285,7 @@ impl Daemon {
             self.cx.counters.moves.targets_lost += 1;
             let why = format!("host '{name}' was lost");
             let failed = self.cannot_move(tid, FailKind::HostLost, &why);
-            self.call_off(tid, failed);
+            self.abort_at_source(tid, failed);
         }
         let here = self
             .migration
@@ -312,7 +312,7 @@ impl Daemon {
                     ),
                 };
                 let failed = Failed::new(FailKind::HostLost, text);
-                self.answer_asker(asked.asker, &Answer::Failed(failed));
+                self.reply_to(asked.requester, &Answer::Failed(failed));
             }
         }
     }

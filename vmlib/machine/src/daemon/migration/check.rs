@@ -21,14 +21,14 @@ impl Daemon {
     /// Begins the check, requested on this host, whether a task can be moved.
     pub(in crate::daemon) fn ask_check(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         tid: Tid,
     ) -> Result<(), Failed> {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
             return Err(self.cx.no_such_task(tid));
         };
         let owner = task.host;
-        let request = self.note_asked(asker, owner, Some(tid));
+        let request = self.note_asked(requester, owner, Some(tid));
         let ask = CheckAsk { request, tid };
         if owner == self.cx.me {
             self.on_check_ask(self.cx.me, &ask);
@@ -66,9 +66,7 @@ impl Daemon {
         let mut reasons: Vec<String> = objections.map(|it| it.text).collect();
         if self.is_suspended(tid) {
             let name = tid.show(self.cx.machine);
-            reasons.push(format!(
-                "it is suspended; 'vm resume {name}' brings it back"
-            ));
+            reasons.push(format!("it is suspended; 'vm resume {name}' resumes it"));
         }
         if let Err(nowhere) = self.choose_target(self.cx.me, &BTreeSet::new()) {
             reasons.push(nowhere.text);

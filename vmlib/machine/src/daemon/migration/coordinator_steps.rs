@@ -27,7 +27,7 @@
 
 use super::coordinators::{Life, Process};
 use crate::{
-    Agreed, Coordinated, Output,
+    Agreed, Coordinated, Output, ProcessOutput,
     daemon::{Daemon, context::Timer},
 };
 use std::collections::BTreeSet;
@@ -161,7 +161,8 @@ impl Daemon {
 
     fn start_coordinator(&mut self, app: Tid) {
         let number = self.new_process(app);
-        self.cx.emit(Output::StartCoordinator { number, app });
+        self.cx
+            .emit(ProcessOutput::StartCoordinator { number, app });
     }
 
     fn propose_coordinator(&mut self, app: Tid, term: u32) {
@@ -202,7 +203,7 @@ impl Daemon {
         if let Some(process) = self.migration.coordinators.processes.remove(&app)
             && process.stage != Life::Gone
         {
-            self.cx.emit(Output::EndCoordinator(process.number));
+            self.cx.emit(ProcessOutput::EndCoordinator(process.number));
         }
     }
 
@@ -217,7 +218,7 @@ impl Daemon {
         process.stage = Life::Gone;
         process.silent = None;
         let (number, due) = (process.number, process.started + limits::COORDINATOR_PAUSE);
-        self.cx.emit(Output::EndCoordinator(number));
+        self.cx.emit(ProcessOutput::EndCoordinator(number));
         if due > self.cx.now {
             self.cx.set_timer(due, Timer::Coordinator(app, number));
         }
@@ -342,13 +343,13 @@ impl Daemon {
         let owner_gone = !state.may_be_present(to);
         match order {
             Order::MoveOrder(MoveOrder {
-                asker,
+                requester,
                 request,
                 tid,
                 ..
             })
             | Order::MoveCancel(MoveCancel {
-                asker,
+                requester,
                 request,
                 tid,
                 ..
@@ -363,7 +364,7 @@ impl Daemon {
                     false => self.cx.no_such_task(tid),
                 };
                 let reported = MoveReported {
-                    asker,
+                    requester,
                     request,
                     tid,
                     state: MoveState::Ended(Err(failed)),
@@ -485,10 +486,10 @@ impl Daemon {
     }
 
     /// A daemon requests a move from the coordinator on this host, which may not serve yet.
-    pub(in crate::daemon) fn on_move_ask(&mut self, asker: HostId, ask: &MoveAsk) {
+    pub(in crate::daemon) fn on_move_ask(&mut self, requester: HostId, ask: &MoveAsk) {
         let state = self.cx.agreement.state();
         let app = state.task(ask.tid).map(|task| task.app);
-        let key = RequestKey::new(asker, ask.request);
+        let key = RequestKey::new(requester, ask.request);
         let is_over = |app: &Tid| ask.generation < state.epochs(*app).generation;
         let Some(app) = app.filter(|app| !is_over(app)) else {
             let result = Err(self.cx.no_such_task(ask.tid));

@@ -44,7 +44,7 @@ impl Daemon {
     /// Gives the reply to the task on this host, or sends it to the task's host. Drops the reply if
     /// the application has been restarted since the request.
     fn pass_answer(&mut self, tid: Tid, generation: u32, request: u64, answer: Frame) {
-        if self.cx.life_of(tid) != generation {
+        if self.cx.living_generation_of(tid) != generation {
             return;
         }
         if self.tasks.contains_key(&tid) {
@@ -63,7 +63,7 @@ impl Daemon {
         let answer = TaskAnswer {
             tid,
             incarnation,
-            generation: self.cx.life_of(tid),
+            generation: self.cx.living_generation_of(tid),
             request,
             answer: answer.to_body(),
         };

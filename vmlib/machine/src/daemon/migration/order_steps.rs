@@ -90,14 +90,14 @@ impl Daemon {
     pub(in crate::daemon) fn on_move_order(&mut self, host: HostId, order: MoveOrder) {
         let MoveOrder {
             term,
-            asker,
+            requester,
             request,
             tid,
             to,
             way,
             ..
         } = order;
-        let key = RequestKey::new(asker, request);
+        let key = RequestKey::new(requester, request);
         let again = Order::MoveOrder(order.clone());
         if !self.admit(host, term, tid, key, again)
             || self.report(key, tid)
@@ -147,18 +147,18 @@ impl Daemon {
     /// A coordinator cancels a move.
     pub(in crate::daemon) fn on_move_cancel(&mut self, host: HostId, cancel: MoveCancel) {
         let (term, tid) = (cancel.term, cancel.tid);
-        let key = RequestKey::new(cancel.asker, cancel.request);
+        let key = RequestKey::new(cancel.requester, cancel.request);
         let why = cancel.why.clone();
         if !self.admit(host, term, tid, key, Order::MoveCancel(cancel)) {
             return;
         }
         self.migration.orders.held.remove(&key);
         let moving = self.migration.leaving.get(&tid);
-        if moving.is_some_and(|moving| moving.asker == key) && !self.is_released(tid) {
+        if moving.is_some_and(|moving| moving.requester == key) && !self.is_released(tid) {
             self.cx.counters.moves.called_off += 1;
             let shown = tid.show(self.cx.machine);
             let text = format!("the move of {shown} was called off: {why}");
-            return self.take_back(tid, Failed::new(FailKind::System, text));
+            return self.abort_move(tid, Failed::new(FailKind::System, text));
         }
         if !self.report(key, tid) {
             let result = Err(self.cx.no_such_task(tid));
@@ -173,7 +173,7 @@ impl Daemon {
             .migration
             .leaving
             .get(&tid)
-            .filter(|moving| moving.asker == key);
+            .filter(|moving| moving.requester == key);
         if moving.is_some() {
             self.report_phase(tid);
             return true;
@@ -189,7 +189,7 @@ impl Daemon {
     /// Reports the phase of the move of a task of this host.
     pub(in crate::daemon) fn report_phase(&mut self, tid: Tid) {
         if let Some(moving) = self.migration.leaving.get(&tid) {
-            let (key, phase) = (moving.asker, phase_of(moving));
+            let (key, phase) = (moving.requester, phase_of(moving));
             self.report_state(key, tid, MoveState::In(phase));
         }
     }
@@ -217,11 +217,11 @@ impl Daemon {
 
     fn report_state(&mut self, key: RequestKey, tid: Tid, state: MoveState) {
         let RequestKey {
-            host: asker,
+            host: requester,
             number: request,
         } = key;
         self.migration.orders.reports.push_back(MoveReported {
-            asker,
+            requester,
             request,
             tid,
             state,
@@ -250,13 +250,13 @@ impl Daemon {
     /// Sends the result of a move to the daemon of the requester.
     pub(in crate::daemon) fn send_move_end(
         &mut self,
-        asker: RequestKey,
+        requester: RequestKey,
         tid: Tid,
         result: Result<MoveReport, Failed>,
     ) {
-        let host = asker.host;
+        let host = requester.host;
         let end = MoveEnd {
-            request: asker.number,
+            request: requester.number,
             tid,
             result,
         };

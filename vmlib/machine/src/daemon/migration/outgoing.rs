@@ -22,7 +22,7 @@ pub(in crate::daemon) struct Leaving {
     /// For a task that is being suspended: its image, once it is complete in the store.
     pub image: Option<Part>,
     /// The request: the daemon that made it, and its number there.
-    pub asker: RequestKey,
+    pub requester: RequestKey,
     pub stage: Stage,
     /// When the move began.
     pub begun: Time,
@@ -70,7 +70,7 @@ impl Leaving {
         (to, incarnation): (HostId, u32),
         way: MoveWay,
         number: u64,
-        asker: RequestKey,
+        requester: RequestKey,
     ) -> Self {
         Leaving {
             to,
@@ -80,7 +80,7 @@ impl Leaving {
             ticket: None,
             name: None,
             image: None,
-            asker,
+            requester,
             stage: Stage::Offered,
             begun: now,
             prepared: now,

@@ -18,9 +18,9 @@ impl Daemon {
         let Some(moving) = self.migration.leaving.get(&tid) else {
             return;
         };
-        let host = moving.asker.host;
+        let host = moving.requester.host;
         let told = MoveSent {
-            request: moving.asker.number,
+            request: moving.requester.number,
             tid,
             sent,
         };

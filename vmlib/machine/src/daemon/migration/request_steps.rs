@@ -18,7 +18,7 @@ impl Daemon {
     /// Begins the move of a task, requested on this host. The reply comes at the end of the move.
     pub(in crate::daemon) fn ask_move(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         tid: Tid,
         name: Option<&str>,
         way: MoveWay,
@@ -31,7 +31,7 @@ impl Daemon {
         if task.suspended {
             let name = tid.show(self.cx.machine);
             let text =
-                format!("task {name} is suspended: 'vm resume {name} HOST' brings it back there");
+                format!("task {name} is suspended: 'vm resume {name} HOST' resumes it there");
             return Err(Failed::new(FailKind::Refused, text));
         }
         let way = MoveWay {
@@ -44,23 +44,23 @@ impl Daemon {
                 .ok_or_else(|| placement::no_such_host(state, name))?,
             None => self.choose_target(owner, &BTreeSet::new())?,
         };
-        self.want_move(asker, tid, owner, to, way);
+        self.want_move(requester, tid, owner, to, way);
         Ok(())
     }
 
     /// Requests a move of a living task from the coordinator of its application.
     pub(in crate::daemon) fn want_move(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         tid: Tid,
         from: HostId,
         to: HostId,
         way: MoveWay,
     ) {
-        let (request, asked_at) = (self.note_asked(asker, from, Some(tid)), self.cx.now);
+        let (request, asked_at) = (self.note_asked(requester, from, Some(tid)), self.cx.now);
         let known = self.cx.agreement.state().living_task(tid);
         let incarnation = known.map_or(0, |task| task.incarnation);
-        let generation = self.cx.life_of(tid);
+        let generation = self.cx.living_generation_of(tid);
         if let Some(asked) = self.migration.requests.get_mut(&request) {
             asked.driven = Some(Driven {
                 ask: MoveAsk {
@@ -84,14 +84,14 @@ impl Daemon {
     /// Numbers a request to which the daemon of `host` will reply.
     pub(in crate::daemon) fn note_asked(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         host: HostId,
         tid: Option<Tid>,
     ) -> u64 {
         let request = self.cx.next_request;
         self.cx.next_request += 1;
         let asked = MoveAsked {
-            asker,
+            requester,
             since: self.cx.now,
             tries: 1,
             host,
@@ -171,12 +171,12 @@ impl Daemon {
     /// Replies to the requester of that request.
     pub(in crate::daemon) fn answer_asked(&mut self, request: u64, answer: &Answer) {
         if let Some(asked) = self.migration.requests.remove(&request) {
-            self.answer_asker(asked.asker, answer);
+            self.reply_to(asked.requester, answer);
         }
     }
 
-    pub(in crate::daemon) fn answer_asker(&mut self, asker: Requester, answer: &Answer) {
-        match asker {
+    pub(in crate::daemon) fn reply_to(&mut self, requester: Requester, answer: &Answer) {
+        match requester {
             Requester::Console(conn, number) => {
                 self.consoles.reply(&mut self.cx, conn, number, answer);
             }
@@ -215,7 +215,7 @@ impl Daemon {
         }
         let asked = self.migration.requests.values();
         for driven in asked
-            .filter(|asked| asked.asker == Requester::Drain)
+            .filter(|asked| asked.requester == Requester::Drain)
             .filter_map(|asked| asked.driven.as_ref())
         {
             if !self.migration.leaving.contains_key(&driven.ask.tid) {
@@ -227,7 +227,7 @@ impl Daemon {
 
     pub(in crate::daemon) fn on_move_end(&mut self, end: MoveEnd) {
         let asked = self.migration.requests.get(&end.request);
-        if asked.is_some_and(|asked| asked.asker == Requester::Drain) {
+        if asked.is_some_and(|asked| asked.requester == Requester::Drain) {
             self.migration.requests.remove(&end.request);
             return self.on_drain_move_end(end);
         }

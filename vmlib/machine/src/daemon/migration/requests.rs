@@ -9,7 +9,7 @@ use vm_wire::{
 /// A request for a move, a drain or a check. Its key is the number that this daemon gave it.
 #[derive(Debug)]
 pub(in crate::daemon) struct MoveAsked {
-    pub asker: Requester,
+    pub requester: Requester,
     /// When it was requested first.
     pub since: Time,
     /// Number of attempts.

@@ -2,7 +2,7 @@
 
 use super::outgoing::{Leaving, Stage};
 use crate::{
-    Output, Written,
+    MoveOutput, Output, Written,
     daemon::{
         Daemon, LocalTask,
         context::Timer,
@@ -28,7 +28,7 @@ impl Daemon {
     /// Offers a task of this host to a target, if there is no objection.
     pub(in crate::daemon) fn begin_move(
         &mut self,
-        asker: RequestKey,
+        requester: RequestKey,
         tid: Tid,
         to: HostId,
         way: MoveWay,
@@ -46,7 +46,7 @@ impl Daemon {
         }
         let suspended = self.is_suspended(tid);
         if way.suspended && !suspended {
-            return self.begin_suspension(asker, tid, way);
+            return self.begin_suspension(requester, tid, way);
         }
         if suspended {
             self.check_suspended_move(tid, to, way)?;
@@ -87,7 +87,7 @@ impl Daemon {
             number,
         };
         let now = self.cx.now;
-        let moving = Leaving::new(now, (to, incarnation), way, number, asker);
+        let moving = Leaving::new(now, (to, incarnation), way, number, requester);
         if to != self.cx.me && !self.cx.send_order(to, &Order::MoveOffer(offer.clone())) {
             let text = "too many orders wait to be sent to that host; try again";
             return Err(Failed::new(FailKind::Limit, text));
@@ -122,7 +122,7 @@ impl Daemon {
         };
         if self.tasks.get(&tid).is_some_and(LocalTask::is_suspended) {
             let addr = host.facts.addr.clone();
-            return self.bring_image(tid, addr, ticket);
+            return self.send_suspended_image(tid, addr, ticket);
         }
         (moving.stage, moving.prepared) = (Stage::Copying, now);
         let (addr, incarnation, way) = (host.facts.addr.clone(), moving.incarnation, moving.way);
@@ -130,7 +130,7 @@ impl Daemon {
             .set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
         let folders = self.cx.config.work_dir.clone().zip(ready.work_dir);
         let folders = folders.map(|(here, there)| Folders { here, there });
-        self.cx.emit(Output::Copy {
+        self.cx.emit(MoveOutput::Copy {
             tid,
             addr,
             ticket,
@@ -161,7 +161,7 @@ impl Daemon {
             // A task with callbacks around saves runs on to a call of the library.
             false => self.cx.set_timer(due, Timer::Move(tid, incarnation)),
         }
-        self.cx.emit(Output::Freeze(tid, way));
+        self.cx.emit(MoveOutput::Freeze(tid, way));
         self.report_phase(tid);
     }
 
@@ -206,13 +206,13 @@ impl Daemon {
             (Err(failed), Stage::Copying | Stage::Saving) => {
                 self.cx.counters.moves.saves_refused += 1;
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
             // The image was written, but not sent.
             (Err(failed), Stage::Loading) if moving.loaded.is_none() => {
                 self.cx.counters.moves.images_lost += 1;
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
             _ => {}
         }
@@ -275,9 +275,9 @@ impl Daemon {
             Err(failed) => {
                 self.cx.counters.moves.images_lost += 1;
                 let name = self.cx.host_name(from);
-                let why = format!("host '{name}' could not bring it back: {}", failed.text);
+                let why = format!("host '{name}' could not restore it: {}", failed.text);
                 let failed = self.cannot_move(tid, failed.kind, &why);
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
         }
     }
@@ -362,23 +362,23 @@ impl Daemon {
     }
 
     /// Aborts a move before its release: the task resumes on this host.
-    pub(in crate::daemon) fn take_back(&mut self, tid: Tid, failed: Failed) {
+    pub(in crate::daemon) fn abort_move(&mut self, tid: Tid, failed: Failed) {
         if let Some(moving) = self.migration.leaving.get(&tid) {
             let (to, incarnation) = (moving.to, moving.incarnation);
             let abort = MoveAbort { tid, incarnation };
             self.send_abort(to, abort);
         }
-        self.call_off(tid, failed);
+        self.abort_at_source(tid, failed);
     }
 
     /// Aborts a move before its release, without an order to the target.
-    pub(in crate::daemon) fn call_off(&mut self, tid: Tid, failed: Failed) {
+    pub(in crate::daemon) fn abort_at_source(&mut self, tid: Tid, failed: Failed) {
         let moving = self.migration.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.stage == Stage::Saving) {
             // A task that does not freeze at once may be frozen by now.
             self.hold_back(tid);
         }
-        self.thaw(tid);
+        self.resume_in_place(tid);
         self.give_up_move(tid, failed);
     }
 
@@ -391,12 +391,12 @@ impl Daemon {
 
     /// The task resumes on this host, if it is frozen and has a process. The image of the task is
     /// not used.
-    pub(in crate::daemon) fn thaw(&mut self, tid: Tid) {
-        self.go_on(tid, false);
+    pub(in crate::daemon) fn resume_in_place(&mut self, tid: Tid) {
+        self.resume_frozen(tid, false);
     }
 
     /// The task resumes on this host. `writes`: a copy of the process may still write its image.
-    pub(in crate::daemon) fn go_on(&mut self, tid: Tid, writes: bool) {
+    pub(in crate::daemon) fn resume_frozen(&mut self, tid: Tid, writes: bool) {
         let task = self.tasks.get_mut(&tid);
         let Some(task) = task.filter(|task| !task.is_suspended()) else {
             return;
@@ -408,7 +408,7 @@ impl Daemon {
         let generation = self.cx.agreement.state().epochs(task.app).generation;
         let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
         self.cx.routes.set_connected(tid, connected);
-        self.cx.emit(Output::Resume {
+        self.cx.emit(MoveOutput::Resume {
             tid,
             generation,
             writes,
@@ -420,10 +420,10 @@ impl Daemon {
     pub(in crate::daemon) fn give_up_move(&mut self, tid: Tid, failed: Failed) {
         if let Some(moving) = self.migration.leaving.remove(&tid) {
             if moving.stage == Stage::Copying {
-                self.cx.emit(Output::CancelCopy(tid));
+                self.cx.emit(MoveOutput::CancelCopy(tid));
             }
             self.drop_unused(tid, &moving);
-            self.tell_move_end(moving.asker, tid, Err(failed));
+            self.tell_move_end(moving.requester, tid, Err(failed));
         }
     }
 
@@ -431,7 +431,7 @@ impl Daemon {
     /// requester.
     pub(in crate::daemon) fn tell_move_end(
         &mut self,
-        asker: RequestKey,
+        requester: RequestKey,
         tid: Tid,
         result: Result<MoveReport, Failed>,
     ) {
@@ -439,7 +439,7 @@ impl Daemon {
         self.cx.emit(Output::Note(match &result {
             Err(failed) => failed.text.clone(),
             Ok(report) if report.to != self.cx.me => format!(
-                "{shown} has moved to '{}': {:.1} MB in {:.1} ms, of which it stood for {:.1} ms",
+                "{shown} has moved to '{}': {:.1} MB in {:.1} ms, frozen for {:.1} ms",
                 self.cx.host_name(report.to),
                 report.bytes as f64 / 1e6,
                 report.total_us as f64 / 1e3,
@@ -448,8 +448,8 @@ impl Daemon {
             Ok(_) if self.is_suspended(tid) => format!("{shown} is suspended"),
             Ok(_) => format!("{shown} is resumed"),
         }));
-        self.remember_move_end(asker, tid, &result);
-        self.send_move_end(asker, tid, result);
+        self.remember_move_end(requester, tid, &result);
+        self.send_move_end(requester, tid, result);
     }
 
     /// Aborts a move whose current stage takes too long. Puts a released move in doubt.
@@ -477,13 +477,13 @@ impl Daemon {
             Stage::Saving if is_late => {
                 self.cx.counters.moves.saves_refused += 1;
                 let failed = self.cannot_move(tid, FailKind::Refused, &stops.why_late());
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
             Stage::Offered if self.cx.now >= begun + limits::MOVE_OFFER_TIME => {
                 let here = &self.cx.config.facts.name;
                 let failed = late(&format!("host '{name}' does not answer host '{here}'"));
                 self.cx.counters.moves.offers_refused += 1;
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
             Stage::Copying | Stage::Saving | Stage::Loading if no_link => {
                 let time = limits::MOVE_NO_LINK;
@@ -491,7 +491,7 @@ impl Daemon {
                 let why = format!("host '{here}' cannot reach host '{name}' for {time:?}");
                 let failed = late(&why);
                 self.cx.counters.moves.images_lost += 1;
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
             Stage::Copying | Stage::Saving | Stage::Loading
                 if self.cx.now >= prepared + limits::MOVE_TIME =>
@@ -502,7 +502,7 @@ impl Daemon {
                     false => format!("its image did not arrive at host '{name}' within {time:?}"),
                 });
                 self.cx.counters.moves.images_lost += 1;
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
             Stage::Released if in_doubt => {
                 self.cx.agreement.propose(Change::Stay {

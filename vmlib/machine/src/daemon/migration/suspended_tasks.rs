@@ -22,7 +22,7 @@
 
 use super::outgoing::{Leaving, Stage};
 use crate::{
-    Output,
+    MoveOutput, ProcessOutput, StoreOutput,
     daemon::{
         Daemon, LocalTask, context::Timer, requester::Requester, signal_numbers::SIGKILL,
         task_life::Process,
@@ -63,7 +63,7 @@ impl Daemon {
     /// Begins the suspension of a single task, requested on this host.
     pub(in crate::daemon) fn ask_suspend_task(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         tid: Tid,
     ) -> Result<(), Failed> {
         let Some(task) = self.cx.agreement.state().living_task(tid) else {
@@ -72,7 +72,7 @@ impl Daemon {
         let owner = task.host;
         if task.suspended {
             let name = tid.show(self.cx.machine);
-            let text = format!("task {name} is suspended: 'vm resume {name}' brings it back");
+            let text = format!("task {name} is suspended: 'vm resume {name}' resumes it");
             return Err(Failed::new(FailKind::Refused, text));
         }
         let way = MoveWay {
@@ -80,7 +80,7 @@ impl Daemon {
             suspended: true,
             ..MoveWay::default()
         };
-        self.want_move(asker, tid, owner, owner, way);
+        self.want_move(requester, tid, owner, owner, way);
         Ok(())
     }
 
@@ -89,7 +89,7 @@ impl Daemon {
     /// otherwise the owner nevertheless.
     pub(in crate::daemon) fn ask_resume_task(
         &mut self,
-        asker: Requester,
+        requester: Requester,
         tid: Tid,
         host: Option<&str>,
     ) -> Result<(), Failed> {
@@ -108,7 +108,7 @@ impl Daemon {
                 other.unwrap_or(owner)
             }
         };
-        self.want_move(asker, tid, owner, to, MoveWay::default());
+        self.want_move(requester, tid, owner, to, MoveWay::default());
         Ok(())
     }
 
@@ -116,7 +116,7 @@ impl Daemon {
     /// objection.
     pub(in crate::daemon) fn begin_suspension(
         &mut self,
-        asker: RequestKey,
+        requester: RequestKey,
         tid: Tid,
         way: MoveWay,
     ) -> Result<(), Failed> {
@@ -131,7 +131,7 @@ impl Daemon {
         let (app, incarnation) = (task.app, task.incarnation);
         let (now, number) = (self.cx.now, self.cx.next_request);
         self.cx.next_request += 1;
-        let mut moving = Leaving::new(now, (self.cx.me, incarnation), way, number, asker);
+        let mut moving = Leaving::new(now, (self.cx.me, incarnation), way, number, requester);
         let generation = self.cx.agreement.state().epochs(app).generation;
         let name = suspended_image(app, tid, generation, incarnation, number);
         moving.name = Some(name.clone());
@@ -141,7 +141,7 @@ impl Daemon {
             // A suspension has no target to wait for.
             moving.stage = Stage::Saving;
         }
-        self.cx.emit(Output::Suspend {
+        self.cx.emit(StoreOutput::Suspend {
             tid,
             app,
             name,
@@ -157,7 +157,7 @@ impl Daemon {
         }
         self.cx
             .set_timer(now + limits::MOVE_TIME, Timer::Move(tid, incarnation));
-        self.cx.emit(Output::Freeze(tid, way));
+        self.cx.emit(MoveOutput::Freeze(tid, way));
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Daemon {
             Err(failed) => {
                 self.cx.counters.moves.images_lost += 1;
                 let failed = self.cannot_move(tid, failed.kind, &failed.text);
-                self.take_back(tid, failed);
+                self.abort_move(tid, failed);
             }
         }
     }
@@ -231,7 +231,7 @@ impl Daemon {
             return;
         }
         let failed = self.cannot_move(tid, FailKind::Refused, crate::daemon::objection::CUT);
-        self.thaw(tid);
+        self.resume_in_place(tid);
         self.give_up_move(tid, failed);
         self.save_part(tid);
     }
@@ -253,16 +253,16 @@ impl Daemon {
         let killed = task.signalled == Some(SIGKILL);
         let (app, status) = (task.app, task.end.proposed());
         self.cx.routes.set_connected(tid, false);
-        self.cx.emit(Output::Discard(tid));
+        self.cx.emit(MoveOutput::Discard(tid));
         if let Some(status) = status {
             // The process ended meanwhile. The exit that was proposed then is void.
             self.propose_end(tid, incarnation, status);
         } else if killed || self.cx.agreement.state().is_forsaken(app) {
             self.kill(tid);
         }
-        let asker = moving.asker;
+        let requester = moving.requester;
         let report = moving.report(self.cx.now, (self.cx.me, self.cx.me), 0);
-        self.tell_move_end(asker, tid, Ok(report));
+        self.tell_move_end(requester, tid, Ok(report));
     }
 
     /// Fails if a suspended task of this host cannot be resumed on, or handed on to, host `to`.
@@ -299,7 +299,7 @@ impl Daemon {
 
     /// The target is ready for a suspended task: sends the image, or, if the task is handed on,
     /// only releases it.
-    pub(in crate::daemon) fn bring_image(&mut self, tid: Tid, addr: String, ticket: u64) {
+    pub(in crate::daemon) fn send_suspended_image(&mut self, tid: Tid, addr: String, ticket: u64) {
         let now = self.cx.now;
         let Some(task) = self.tasks.get(&tid) else {
             return;
@@ -319,7 +319,7 @@ impl Daemon {
             moving.loaded = Some(now);
         } else {
             moving.ticket = Some(ticket);
-            self.cx.emit(Output::SendSuspended {
+            self.cx.emit(StoreOutput::SendSuspended {
                 ticket,
                 addr,
                 app,
@@ -341,7 +341,7 @@ impl Daemon {
         };
         self.cx.counters.moves.images_lost += 1;
         let failed = self.cannot_move(tid, why.kind, &why.text);
-        self.take_back(tid, failed);
+        self.abort_move(tid, failed);
     }
 
     /// The log has applied that a suspended task of this host resumes on this host.
@@ -360,7 +360,7 @@ impl Daemon {
         let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
         self.cx.routes.set_connected(tid, !lost);
         let generation = self.cx.agreement.state().epochs(app).generation;
-        self.cx.emit(Output::Begin {
+        self.cx.emit(MoveOutput::Begin {
             tid,
             incarnation,
             generation,
@@ -371,7 +371,7 @@ impl Daemon {
         self.send_on(tid, waited, missed);
         if let Some(status) = status {
             // The task was ended meanwhile. The exit that was proposed then is void.
-            self.cx.emit(Output::Signal(tid, SIGKILL));
+            self.cx.emit(ProcessOutput::Signal(tid, SIGKILL));
             self.propose_end(tid, incarnation, status);
         } else if lost {
             self.lose_arrived(tid, incarnation);
@@ -380,9 +380,9 @@ impl Daemon {
         }
         self.save_part(tid);
         if let Some(moving) = self.migration.leaving.remove(&tid) {
-            let asker = moving.asker;
+            let requester = moving.requester;
             let report = moving.report(self.cx.now, (self.cx.me, self.cx.me), sent_again);
-            self.tell_move_end(asker, tid, Ok(report));
+            self.tell_move_end(requester, tid, Ok(report));
         }
     }
 
@@ -390,7 +390,7 @@ impl Daemon {
     pub(in crate::daemon) fn kill(&mut self, tid: Tid) {
         match self.is_suspended(tid) {
             true => self.end_suspended_task(tid),
-            false => self.cx.emit(Output::Signal(tid, SIGKILL)),
+            false => self.cx.emit(ProcessOutput::Signal(tid, SIGKILL)),
         }
     }
 
@@ -425,7 +425,7 @@ impl Daemon {
     pub(in crate::daemon) fn drop_unused(&mut self, tid: Tid, moving: &Leaving) {
         let app = self.tasks.get(&tid).map(|task| task.app);
         if let (Some(app), Some(name)) = (app, moving.name.clone()) {
-            self.cx.emit(Output::DropSuspended { app, name });
+            self.cx.emit(StoreOutput::DropSuspended { app, name });
         }
     }
 
@@ -436,7 +436,7 @@ impl Daemon {
         {
             let (app, name) = (task.app, std::mem::take(&mut image.name));
             task.process = Process::Ended;
-            self.cx.emit(Output::DropSuspended { app, name });
+            self.cx.emit(StoreOutput::DropSuspended { app, name });
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::incoming::Arriving;
 use crate::{
-    Output,
+    MoveOutput,
     daemon::{Daemon, task_life::End},
     placement,
 };
@@ -105,11 +105,11 @@ impl Daemon {
         };
         if self.migration.arriving.insert(tid, arriving).is_some() {
             // An earlier move of the task, which was aborted.
-            self.cx.emit(Output::Discard(tid));
+            self.cx.emit(MoveOutput::Discard(tid));
         }
         // The task uses its files, so their content is current.
         let roll_back = false;
-        self.cx.emit(Output::Expect {
+        self.cx.emit(MoveOutput::Expect {
             tid,
             ticket,
             roll_back,
@@ -219,7 +219,7 @@ impl Daemon {
     /// Ends the unused restored process of a task.
     pub(in crate::daemon) fn discard(&mut self, tid: Tid) {
         if self.migration.arriving.remove(&tid).is_some() {
-            self.cx.emit(Output::Discard(tid));
+            self.cx.emit(MoveOutput::Discard(tid));
         }
     }
 

@@ -14,7 +14,7 @@ use super::{
     table::Restarts,
 };
 use crate::{
-    ConnId, Output,
+    ConnId, StoreOutput,
     daemon::{
         context::{Context, Question, Timer},
         effect::Effect,
@@ -86,7 +86,7 @@ impl Restarts {
         let question = cx.question(Question::OwnStock);
         query.said.clear();
         query.awaited = BTreeSet::from([cx.me]);
-        cx.emit(Output::Stock {
+        cx.emit(StoreOutput::Inventory {
             question,
             app,
             from,
@@ -109,7 +109,7 @@ impl Restarts {
 
     pub fn on_stock_ask(&mut self, cx: &mut Context, host: HostId, ask: StockAsk) {
         let question = cx.question(Question::Stock(host, ask.question));
-        cx.emit(Output::Stock {
+        cx.emit(StoreOutput::Inventory {
             question,
             app: ask.app,
             from: ask.from,
@@ -227,7 +227,7 @@ impl Restarts {
         self.found_stock(request, holders, query.passed_over);
         let question = cx.question(Question::Restart(request));
         if host == cx.me {
-            cx.emit(Output::Load {
+            cx.emit(StoreOutput::Load {
                 question,
                 app,
                 from: Some(id),
@@ -298,7 +298,7 @@ impl Restarts {
             return;
         }
         let question = cx.question(Question::Manifest(host, ask.question));
-        cx.emit(Output::Load {
+        cx.emit(StoreOutput::Load {
             question,
             app: ask.app,
             from: Some(ask.from),

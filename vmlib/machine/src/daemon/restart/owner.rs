@@ -3,7 +3,7 @@
 
 use super::table::{Restarts, Restoring};
 use crate::{
-    Output,
+    MoveOutput, StoreOutput,
     daemon::{
         context::{Context, Question, Timer},
         effect::Effect,
@@ -22,20 +22,30 @@ use vm_wire::{
 impl Restarts {
     /// Requests the manifest from the host where the restart was requested. `false` if that is not
     /// possible, or was done already.
-    pub(super) fn ask_asker(&mut self, cx: &mut Context, app: Tid, generation: u32) -> bool {
+    pub(super) fn ask_requesting_host(
+        &mut self,
+        cx: &mut Context,
+        app: Tid,
+        generation: u32,
+    ) -> bool {
         let (own, me) = (cx.has_own_stores(), cx.me);
-        let asker = cx.agreement.state().reviving(app).map(|it| it.asker.host);
+        let requester = cx
+            .agreement
+            .state()
+            .reviving(app)
+            .map(|it| it.requester.host);
         let revived = self.restoring.get_mut(&app);
         let Some(revived) = revived.filter(|it| own && it.generation == generation) else {
             return false;
         };
-        let asker = asker.filter(|asker| *asker != me);
-        let (Some(asker), false) = (asker, std::mem::replace(&mut revived.asked, true)) else {
+        let requester = requester.filter(|requester| *requester != me);
+        let (Some(requester), false) = (requester, std::mem::replace(&mut revived.asked, true))
+        else {
             return false;
         };
         let from = revived.from;
         let question = cx.question(Question::Revive(app, generation));
-        self.ask_manifest(cx, asker, question, (app, from));
+        self.ask_manifest(cx, requester, question, (app, from));
         true
     }
 
@@ -84,7 +94,7 @@ impl Restarts {
         }
         let (generation, from) = (revived.generation, revived.from);
         let question = cx.question(Question::Revive(app, generation));
-        cx.emit(Output::Load {
+        cx.emit(StoreOutput::Load {
             question,
             app,
             from: Some(from),
@@ -143,7 +153,7 @@ impl Restarts {
                 });
                 continue;
             }
-            cx.emit(Output::Restore {
+            cx.emit(MoveOutput::Restore {
                 tid,
                 app,
                 from,

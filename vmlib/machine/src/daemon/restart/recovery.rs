@@ -33,7 +33,7 @@ impl Restarts {
         if is_new {
             self.recoveries.insert(app, cx.now);
             let (lost, shown) = (name_of(cx, lost), app.show(cx.machine));
-            let text = format!("{lost} is lost: {shown} goes back to its last checkpoint");
+            let text = format!("{lost} is lost: {shown} restarts from its last checkpoint");
             cx.effect(Effect::TellRun(app, text));
         }
         match failures {
@@ -58,8 +58,8 @@ impl Restarts {
         }
         let generation = state.epochs(app).generation;
         let failures = state.recovering(app).map_or(0, |it| it.failures);
-        let asker = Requester::Recovery(app, generation);
-        if let Err(failed) = self.request(cx, asker, Restart::of(app, failures)) {
+        let requester = Requester::Recovery(app, generation);
+        if let Err(failed) = self.request(cx, requester, Restart::of(app, failures)) {
             self.abandon(cx, app, generation, &failed.text);
         }
     }
@@ -122,7 +122,7 @@ impl Restarts {
             lost_work.as_secs_f64(),
             name_of(cx, lost),
         );
-        if reviving.asker.host == cx.me {
+        if reviving.requester.host == cx.me {
             cx.emit(Output::Note(text.clone()));
         }
         cx.effect(Effect::TellRun(app, text));
@@ -132,8 +132,9 @@ impl Restarts {
     pub fn on_given_up(&mut self, cx: &mut Context, app: Tid, why: &str) {
         self.recoveries.remove(&app);
         let shown = app.show(cx.machine);
-        let text =
-            format!("{shown} cannot go on: {why}; 'vm checkpoints' shows what is in the store");
+        let text = format!(
+            "{shown} cannot be restarted: {why}; 'vm checkpoints' shows what is in the store"
+        );
         cx.emit(Output::Note(text.clone()));
         cx.effect(Effect::TellRun(app, text));
         cx.effect(Effect::EndRun(app, ExitStatus::RolledBack));

@@ -6,7 +6,7 @@ use super::{
     table::{LastRestart, Restart, RestartRequest, Restarts},
 };
 use crate::{
-    Agreed, Output, Reviving, Void,
+    Agreed, Reviving, StoreOutput, Void,
     daemon::{
         context::{Context, Question},
         effect::Effect,
@@ -28,12 +28,12 @@ impl Restarts {
     pub fn request(
         &mut self,
         cx: &mut Context,
-        asker: Requester,
-        wish: Restart,
+        requester: Requester,
+        restart: Restart,
     ) -> Result<(), Failed> {
-        let app = wish.app;
+        let app = restart.app;
         let shown = app.show(cx.machine);
-        let by_itself = matches!(asker, Requester::Recovery(..));
+        let by_itself = matches!(requester, Requester::Recovery(..));
         if !by_itself && cx.agreement.state().recovering(app).is_some() {
             let text = format!("application {shown} lost a host and is going back by itself");
             return Err(Failed::new(FailKind::Refused, text));
@@ -52,8 +52,8 @@ impl Restarts {
         let request = cx.next_request;
         cx.next_request += 1;
         let asked = RestartRequest {
-            asker,
-            wish,
+            requester,
+            restart,
             began: cx.now,
             passed_over: Vec::new(),
             chosen: None,
@@ -63,20 +63,20 @@ impl Restarts {
             proposed: false,
         };
         self.requests.insert(request, asked);
-        self.choose_checkpoint(cx, request, wish);
+        self.choose_checkpoint(cx, request, restart);
         Ok(())
     }
 
-    fn choose_checkpoint(&mut self, cx: &mut Context, request: u64, wish: Restart) {
+    fn choose_checkpoint(&mut self, cx: &mut Context, request: u64, restart: Restart) {
         if cx.has_own_stores() {
-            return self.gather(cx, request, (wish.app, wish.from), wish.verify);
+            return self.gather(cx, request, (restart.app, restart.from), restart.verify);
         }
         let question = cx.question(Question::Restart(request));
-        cx.emit(Output::Load {
+        cx.emit(StoreOutput::Load {
             question,
-            app: wish.app,
-            from: wish.from,
-            verify: wish.verify,
+            app: restart.app,
+            from: restart.from,
+            verify: restart.verify,
         });
     }
 
@@ -96,7 +96,7 @@ impl Restarts {
     /// in ms.
     pub fn manifest_at_hand(&self, app: Tid, from: CheckpointId) -> Option<(Checkpoint, u64)> {
         let mut asked = self.requests.values();
-        let asked = asked.find(|asked| asked.wish.app == app)?;
+        let asked = asked.find(|asked| asked.restart.app == app)?;
         let (checkpoint, _) = asked.manifest.as_ref()?;
         let agreed = &checkpoint.agreed;
         let id = CheckpointId::new(agreed.generation, agreed.epoch);
@@ -106,13 +106,13 @@ impl Restarts {
     /// Whether a restart of that application was requested on this host.
     pub fn is_requested(&self, app: Tid) -> bool {
         let mut asked = self.requests.values();
-        asked.any(|asked| asked.wish.app == app)
+        asked.any(|asked| asked.restart.app == app)
     }
 
     /// Whether this daemon is resuming an application without a request of a user.
     pub fn is_resuming(&self) -> bool {
         let mut asked = self.requests.values();
-        asked.any(|asked| matches!(asked.asker, Requester::Resume(..)))
+        asked.any(|asked| matches!(asked.requester, Requester::Resume(..)))
     }
 
     /// The manifest is read: places the tasks and proposes the restart.
@@ -127,19 +127,19 @@ impl Restarts {
         };
         asked.passed_over.extend(loaded.passed_over);
         let age_ms = loaded.age_ms;
-        let (checkpoint, wish) = (loaded.checkpoint, asked.wish);
-        let (agreed, app) = (&checkpoint.agreed, wish.app);
+        let (checkpoint, restart) = (loaded.checkpoint, asked.restart);
+        let (agreed, app) = (&checkpoint.agreed, restart.app);
         let holders = std::mem::take(&mut asked.holders);
         let failed = asked.failed.take();
         let mut tasks: Vec<_> = agreed.tasks.iter().collect();
         // The master comes first, because it may have to be on the host of its console.
         tasks.sort_by_key(|task| (task.tid != app, task.tid));
         let has_master = tasks.first().is_some_and(|task| task.tid == app);
-        if wish.attach && !has_master {
+        if restart.attach && !has_master {
             let text = "the master of the application had ended: use --detach";
             return Err(Failed::new(FailKind::Refused, text));
         }
-        let at_console = wish.attach.then_some(cx.me);
+        let at_console = restart.attach.then_some(cx.me);
         let state = cx.agreement.state();
         let places = tasks.iter().map(|task| {
             let near = near(state, &task.place.0, holders.get(&task.tid));
@@ -151,7 +151,7 @@ impl Restarts {
             tid: task.tid,
             host,
             incarnation: task.incarnation,
-            asker: task.asker,
+            requester: task.requester,
             request: task.request,
             index: task.index,
             program: task.program.clone(),
@@ -178,16 +178,16 @@ impl Restarts {
         }
         let revival = Change::Revive(Revival {
             app,
-            asker: (cx.me, request),
+            requester: (cx.me, request),
             from: CheckpointId::new(agreed.generation, agreed.epoch),
             age_ms,
             cut: (agreed.machine == cx.machine).then_some(agreed.index),
-            console: if wish.attach { cx.me } else { HostId::NONE },
+            console: if restart.attach { cx.me } else { HostId::NONE },
             tasks: revived,
             groups: agreed.groups.clone(),
             policy: agreed.policy,
-            keep_files: wish.keep_files,
-            resumes: wish.resumes,
+            keep_files: restart.keep_files,
+            resumes: restart.resumes,
         });
         let bytes = encode(&revival).len();
         if bytes > limits::REVIVAL_MAX {
@@ -213,12 +213,12 @@ impl Restarts {
     pub fn sweep_lost_restarts(&mut self, cx: &mut Context) {
         let state = cx.agreement.state();
         let is_lost = |(request, asked): &(&u64, &RestartRequest)| {
-            let reviving = state.reviving(asked.wish.app);
-            let asker = RequestKey::new(cx.me, **request);
-            asked.proposed && reviving.is_none_or(|reviving| reviving.asker != asker)
+            let reviving = state.reviving(asked.restart.app);
+            let requester = RequestKey::new(cx.me, **request);
+            asked.proposed && reviving.is_none_or(|reviving| reviving.requester != requester)
         };
         let lost = self.requests.iter().filter(is_lost);
-        let lost: Vec<_> = lost.map(|(number, it)| (*number, it.wish.app)).collect();
+        let lost: Vec<_> = lost.map(|(number, it)| (*number, it.restart.app)).collect();
         for (request, app) in lost {
             let shown = app.show(cx.machine);
             let text = format!(
@@ -233,7 +233,7 @@ impl Restarts {
 
     /// The log has voided a restart.
     pub fn on_not_revived(&mut self, cx: &mut Context, revival: &Revival, why: Void) {
-        let (host, request) = revival.asker;
+        let (host, request) = revival.requester;
         if host == cx.me {
             let shown = revival.app.show(cx.machine);
             let text = format!("application {shown} cannot be restarted: {why}; try again");
@@ -244,14 +244,14 @@ impl Restarts {
 
     fn reply(&mut self, cx: &mut Context, request: u64, answer: Answer) {
         if let Some(asked) = self.requests.remove(&request) {
-            cx.effect(Effect::Reply(asked.asker, answer));
+            cx.effect(Effect::Reply(asked.requester, answer));
         }
     }
 
     /// Replies to the requester. If the request says so, its console becomes the console of the
     /// application.
     fn report(&mut self, cx: &mut Context, app: Tid, generation: u32, reviving: &Reviving) {
-        let request = reviving.asker.number;
+        let request = reviving.requester.number;
         let Some(asked) = self.requests.get(&request) else {
             return;
         };
@@ -264,8 +264,8 @@ impl Restarts {
             total_us: cx.now.since(asked.began).as_micros() as u64,
             passed_over: asked.passed_over.clone(),
         };
-        if let Requester::Console(conn, _) = asked.asker
-            && asked.wish.attach
+        if let Requester::Console(conn, _) = asked.requester
+            && asked.restart.attach
         {
             let hosts = hosts.into_keys().collect();
             cx.effect(Effect::AttachConsole { conn, app, hosts });
@@ -288,7 +288,7 @@ impl Restarts {
                 }
             }
             Some(Question::Revive(app, generation)) => {
-                if result.is_err() && self.ask_asker(cx, app, generation) {
+                if result.is_err() && self.ask_requesting_host(cx, app, generation) {
                     return;
                 }
                 let brought = result
@@ -320,7 +320,7 @@ impl Restarts {
             by_itself: reviving.as_ref().is_some_and(|how| how.lost.is_some()),
         };
         self.last.insert(app, last);
-        let mine = reviving.filter(|reviving| reviving.asker.host == cx.me);
+        let mine = reviving.filter(|reviving| reviving.requester.host == cx.me);
         if let Some(reviving) = mine {
             self.report(cx, app, generation, &reviving);
         }
@@ -328,11 +328,11 @@ impl Restarts {
     }
 
     /// The log has abandoned a restart: chooses another checkpoint, or replies with the failure.
-    pub fn on_abandoned(&mut self, cx: &mut Context, app: Tid, asker: RequestKey, why: &str) {
+    pub fn on_abandoned(&mut self, cx: &mut Context, app: Tid, requester: RequestKey, why: &str) {
         let RequestKey {
             host,
             number: request,
-        } = asker;
+        } = requester;
         if host != cx.me {
             return;
         }
@@ -346,10 +346,10 @@ impl Restarts {
         match asked.filter(|asked| asked.may_choose_again()) {
             Some(asked) => {
                 asked.failed = Some(failed);
-                asked.wish.verify = true;
+                asked.restart.verify = true;
                 asked.proposed = false;
-                let wish = asked.wish;
-                self.choose_checkpoint(cx, request, wish);
+                let restart = asked.restart;
+                self.choose_checkpoint(cx, request, restart);
             }
             None => self.reply(cx, request, Answer::Failed(failed)),
         }

@@ -80,8 +80,8 @@ impl Restart {
 /// A request for a restart.
 #[derive(Debug)]
 pub struct RestartRequest {
-    pub(super) asker: Requester,
-    pub(super) wish: Restart,
+    pub(super) requester: Requester,
+    pub(super) restart: Restart,
     pub(super) began: Time,
     /// Newer checkpoints that are not whole, with the reasons, for people.
     pub(super) passed_over: Vec<String>,
@@ -102,8 +102,8 @@ impl RestartRequest {
     /// Whether another checkpoint may be chosen after a failure. A recovery chooses again with its
     /// next request instead.
     pub(super) fn may_choose_again(&self) -> bool {
-        let by_itself = matches!(self.asker, Requester::Recovery(..));
-        !by_itself && self.wish.from.is_none() && !self.wish.verify
+        let by_itself = matches!(self.requester, Requester::Recovery(..));
+        !by_itself && self.restart.from.is_none() && !self.restart.verify
     }
 }
 

@@ -9,7 +9,7 @@
 
 use super::link::{Link, LinkState};
 use crate::{
-    ConnId, Output,
+    ConnId, LinkOutput, Output,
     daemon::{Daemon, context::Timer},
 };
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Daemon {
             return;
         };
         self.cx
-            .emit(Output::Connect(host, found.facts.addr.clone()));
+            .emit(LinkOutput::Connect(host, found.facts.addr.clone()));
         let state = LinkState::Asked;
         self.routing.links.insert(host, Link { state, retry });
     }
@@ -62,7 +62,7 @@ impl Daemon {
     pub(in crate::daemon) fn on_link_up(&mut self, host: HostId) {
         let state = self.cx.agreement.state();
         if host == self.cx.me || !state.may_be_present(host) {
-            self.cx.emit(Output::Disconnect(host));
+            self.cx.emit(LinkOutput::Disconnect(host));
             return;
         }
         let retry = self.first_retry(host);
@@ -152,7 +152,7 @@ impl Daemon {
         }
         if self.routing.links.remove(&host).is_some() {
             self.cx.agreement.link_down(host);
-            self.cx.emit(Output::Disconnect(host));
+            self.cx.emit(LinkOutput::Disconnect(host));
         }
     }
 
@@ -174,9 +174,9 @@ impl Daemon {
             "host '{name}' is told to others at {addr} from now on"
         )));
         if host == self.cx.me {
-            self.cx.emit(Output::Address(addr));
+            self.cx.emit(LinkOutput::Address(addr));
         } else if !self.cx.routes.has_link(host) && self.routing.links.remove(&host).is_some() {
-            self.cx.emit(Output::Disconnect(host));
+            self.cx.emit(LinkOutput::Disconnect(host));
             self.want_link(host);
         }
     }

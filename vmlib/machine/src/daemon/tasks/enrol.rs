@@ -7,7 +7,7 @@
 
 use super::spawning::Enrolling;
 use crate::{
-    ConnId, Output,
+    ConnId, Output, ProcessOutput,
     daemon::{Daemon, local_task::LocalTask, task_life::Process},
     placement,
 };
@@ -70,7 +70,7 @@ impl Daemon {
         };
         self.births.enrolling.insert(request, enrolling);
         self.cx.agreement.propose(Change::Spawn(SpawnRecord {
-            asker: self.cx.tid,
+            requester: self.cx.tid,
             request,
             host: self.cx.me,
             index: 0,
@@ -95,7 +95,7 @@ impl Daemon {
             .insert(tid, LocalTask::new(tid, HostId::NONE, None));
         match enrolling.conn {
             Some(conn) => {
-                self.cx.emit(Output::Adopt(tid, enrolling.pid));
+                self.cx.emit(ProcessOutput::Adopt(tid, enrolling.pid));
                 self.welcome(tid, conn, enrolling.offer, enrolling.pid);
             }
             // The process has closed its connection. If it still runs, it is no task.

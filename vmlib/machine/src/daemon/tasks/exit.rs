@@ -12,7 +12,7 @@
 //! zero, the other tasks run on.
 
 use crate::{
-    Output, Void,
+    ProcessOutput, Void,
     daemon::{
         Daemon,
         local_task::LocalTask,
@@ -160,7 +160,7 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.end.apply(status);
             if status == ExitStatus::RolledBack && task.process.exists() {
-                self.cx.emit(Output::Signal(tid, SIGKILL));
+                self.cx.emit(ProcessOutput::Signal(tid, SIGKILL));
             }
             self.drop_image(tid);
         }
@@ -192,7 +192,7 @@ impl Daemon {
     fn kill_application(&mut self, master: Tid) {
         for (tid, task) in &self.tasks {
             if task.app == master && task.process.exists() && *tid != master {
-                self.cx.emit(Output::Signal(*tid, SIGKILL));
+                self.cx.emit(ProcessOutput::Signal(*tid, SIGKILL));
             }
         }
         self.end_suspended_of(master);

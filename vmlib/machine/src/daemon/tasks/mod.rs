@@ -20,7 +20,7 @@ mod spawn;
 mod spawning;
 mod watching;
 
-pub(super) use spawning::{Asker, Births};
+pub(super) use spawning::{Births, SpawnRequester};
 pub(super) use watching::Watching;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,7 @@
 //! after the log has applied the change, so every fact in a reply holds on all hosts, at once or
 //! later.
 
-use super::spawning::Asker;
+use super::spawning::SpawnRequester;
 use crate::{
     Output,
     daemon::{
@@ -145,45 +145,45 @@ impl Daemon {
             }
             Op::MoveTask => {
                 let ask = MoveTask::read(frame)?;
-                let asker = self.asker_of(tid, frame.header.request);
+                let requester = self.requester_of(tid, frame.header.request);
                 match self.waits_for(ask.tid) {
                     true => self.park(tid, ask.tid, frame),
-                    false => asked(self.ask_move(asker, ask.tid, ask.to.as_deref(), ask.way)),
+                    false => asked(self.ask_move(requester, ask.tid, ask.to.as_deref(), ask.way)),
                 }
             }
             Op::CheckTask => {
                 let ask = CheckTask::read(frame)?;
-                let asker = self.asker_of(tid, frame.header.request);
+                let requester = self.requester_of(tid, frame.header.request);
                 match self.waits_for(ask.tid) {
                     true => self.park(tid, ask.tid, frame),
-                    false => asked(self.ask_check(asker, ask.tid)),
+                    false => asked(self.ask_check(requester, ask.tid)),
                 }
             }
             Op::DrainHost => {
                 let ask = DrainHost::read(frame)?;
-                let asker = self.asker_of(tid, frame.header.request);
-                asked(self.ask_drain(asker, &ask.host, DrainWay::default()))
+                let requester = self.requester_of(tid, frame.header.request);
+                asked(self.ask_drain(requester, &ask.host, DrainWay::default()))
             }
             Op::SaveApp => {
                 SaveApp::read(frame)?;
-                let asker = self.asker_of(tid, frame.header.request);
+                let requester = self.requester_of(tid, frame.header.request);
                 match self.waits_for(tid) {
                     true => self.park(tid, tid, frame),
-                    false => asked(self.ask_checkpoint(asker, tid, None)),
+                    false => asked(self.ask_checkpoint(requester, tid, None)),
                 }
             }
             Op::SuspendApp => {
                 let SuspendApp { app, for_ms } = SuspendApp::read(frame)?;
-                let asker = self.asker_of(tid, frame.header.request);
+                let requester = self.requester_of(tid, frame.header.request);
                 match self.waits_for(app) {
                     true => self.park(tid, app, frame),
-                    false => asked(self.ask_suspend(asker, app, for_ms)),
+                    false => asked(self.ask_suspend(requester, app, for_ms)),
                 }
             }
             Op::ResumeApp => {
                 let ResumeApp { app } = ResumeApp::read(frame)?;
-                let asker = self.asker_of(tid, frame.header.request);
-                asked(self.ask_resume(asker, app, None))
+                let requester = self.requester_of(tid, frame.header.request);
+                asked(self.ask_resume(requester, app, None))
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),
@@ -198,10 +198,10 @@ impl Daemon {
         })
     }
 
-    fn asker_of(&self, tid: Tid, request: u64) -> Requester {
+    fn requester_of(&self, tid: Tid, request: u64) -> Requester {
         Requester::Task {
             tid,
-            generation: self.cx.life_of(tid),
+            generation: self.cx.living_generation_of(tid),
             request,
         }
     }
@@ -211,7 +211,7 @@ impl Daemon {
             return Reply::failed(FailKind::Refused, "this task has ended");
         };
         let (app, console) = (task.app, task.console);
-        match self.spawn(tid, request, app, console, spawn, Asker::Task) {
+        match self.spawn(tid, request, app, console, spawn, SpawnRequester::Task) {
             Ok(()) => Reply::Later(Waiting::Spawn),
             Err(failed) => Reply::Now(failed.frame()),
         }
@@ -230,7 +230,7 @@ impl Daemon {
         let state = self.cx.agreement.state();
         let tids = match state.task(tid) {
             Some(task) => state
-                .born(task.asker, task.request)
+                .born(task.requester, task.request)
                 .map(|(_, tid)| tid)
                 .collect(),
             None => Vec::new(),

@@ -1,7 +1,7 @@
 //! Signals to tasks, wherever they run.
 
 use crate::{
-    Output,
+    ProcessOutput,
     daemon::{
         Daemon,
         signal_numbers::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM},
@@ -86,7 +86,7 @@ impl Daemon {
                 return self.propose_exit(tid, ExitStatus::Signal(signal));
             }
         }
-        self.cx.emit(Output::Signal(tid, signal));
+        self.cx.emit(ProcessOutput::Signal(tid, signal));
     }
 
     /// Another daemon orders a signal to a task of this host. The task may have ended or moved

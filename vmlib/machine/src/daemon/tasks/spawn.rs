@@ -11,10 +11,10 @@
 
 use super::{
     enrol::program_name,
-    spawning::{Asker, Ordered, Spawning},
+    spawning::{Ordered, SpawnRequester, Spawning},
 };
 use crate::{
-    LaunchSpec, Output, Void,
+    LaunchSpec, ProcessOutput, Void,
     daemon::{Daemon, context::Question, local_task::LocalTask},
     placement::{self, Runs},
 };
@@ -32,20 +32,20 @@ impl Daemon {
     #[allow(clippy::too_many_arguments)] // Each is a fact of its own about the request.
     pub(in crate::daemon) fn spawn(
         &mut self,
-        asker: Tid,
+        requester: Tid,
         request: u64,
         app: Tid,
         console: HostId,
         spawn: Spawn,
-        who: Asker,
+        who: SpawnRequester,
     ) -> Result<(), Failed> {
         check_spawn(&spawn)?;
         // A task repeats its request if it was rolled back after some of the tasks had been born,
         // or if its daemon was lost at that time.
         let state = self.cx.agreement.state();
         let born: BTreeMap<u32, Tid> = match who {
-            Asker::Task => state.born(asker, request).collect(),
-            Asker::Console(..) => BTreeMap::new(),
+            SpawnRequester::Task => state.born(requester, request).collect(),
+            SpawnRequester::Console(..) => BTreeMap::new(),
         };
         let missing: Vec<u32> = (0..spawn.count)
             .filter(|index| !born.contains_key(index))
@@ -69,7 +69,7 @@ impl Daemon {
             tids: born.into_iter().collect(),
             failures: Vec::new(),
         };
-        self.births.spawnings.insert((asker, request), spawning);
+        self.births.spawnings.insert((requester, request), spawning);
         let Spawn {
             program,
             args,
@@ -79,7 +79,7 @@ impl Daemon {
         } = spawn;
         for (host, runs) in placed {
             let order = SpawnOrder {
-                asker,
+                requester,
                 request,
                 app,
                 generation,
@@ -94,7 +94,7 @@ impl Daemon {
             self.order_spawn(host, order);
         }
         if missing.is_empty() {
-            self.finish_spawning((asker, request));
+            self.finish_spawning((requester, request));
         }
         Ok(())
     }
@@ -112,7 +112,7 @@ impl Daemon {
         if host == self.cx.me {
             return self.on_spawn_order(host, order);
         }
-        let (asker, request, generation) = (order.asker, order.request, order.generation);
+        let (requester, request, generation) = (order.requester, order.request, order.generation);
         let failed = if self.unreachable.cut_off(&self.cx).contains(&host) {
             Some(Failed::new(FailKind::Refused, self.cx.cannot_reach(host)))
         } else if !self.cx.send_order(host, &Order::SpawnOrder(order)) {
@@ -123,7 +123,7 @@ impl Daemon {
         };
         if failed.is_some() {
             let result = SpawnResult {
-                asker,
+                requester,
                 request,
                 generation,
                 tids: Vec::new(),
@@ -135,7 +135,7 @@ impl Daemon {
 
     /// A daemon, possibly this one, orders tasks from this host.
     pub(in crate::daemon) fn on_spawn_order(&mut self, from: HostId, order: SpawnOrder) {
-        let key = (order.asker, order.request);
+        let key = (order.requester, order.request);
         // Tasks that were ordered in an earlier generation are not born.
         let known = self.births.ordered.get(&key);
         if known.is_some_and(|known| known.order.generation >= order.generation) {
@@ -157,7 +157,7 @@ impl Daemon {
             return self.finish_order(key);
         }
         let question = self.cx.question(Question::Program(key.0, key.1));
-        self.cx.emit(Output::FindProgram {
+        self.cx.emit(ProcessOutput::FindProgram {
             question,
             program,
             dir,
@@ -191,10 +191,11 @@ impl Daemon {
         question: u64,
         found: Result<String, Failed>,
     ) {
-        let Some(Question::Program(asker, request)) = self.cx.questions.remove(&question) else {
+        let Some(Question::Program(requester, request)) = self.cx.questions.remove(&question)
+        else {
             return;
         };
-        let key = (asker, request);
+        let key = (requester, request);
         let Some(ordered) = self.births.ordered.get_mut(&key) else {
             return;
         };
@@ -216,7 +217,7 @@ impl Daemon {
                 continue;
             };
             self.cx.agreement.propose(Change::Spawn(SpawnRecord {
-                asker,
+                requester,
                 request,
                 host: self.cx.me,
                 index,
@@ -244,7 +245,7 @@ impl Daemon {
 
     /// The log has applied the birth of tasks, on any host.
     pub(in crate::daemon) fn on_spawned(&mut self, record: &SpawnRecord) {
-        let key = (record.asker, record.request);
+        let key = (record.requester, record.request);
         for tid in tids_of(self.cx.machine, record).map(|(_, tid)| tid) {
             self.cx.routes.born(tid, record.host);
             self.review_offer(tid, record.host, 1);
@@ -262,7 +263,7 @@ impl Daemon {
     }
 
     fn launch_born(&mut self, record: &SpawnRecord) {
-        let key = (record.asker, record.request);
+        let key = (record.requester, record.request);
         let doomed = self.cx.agreement.state().is_forsaken(record.app);
         for (index, tid) in tids_of(self.cx.machine, record) {
             let app = if record.app.is_none() {
@@ -300,7 +301,7 @@ impl Daemon {
         let token = self.cx.token();
         let ordered = self.births.ordered.get(&key)?;
         let run = match self.births.spawnings.get(&key).map(|spawning| spawning.who) {
-            Some(Asker::Console(_, _, run)) => run,
+            Some(SpawnRequester::Console(_, _, run)) => run,
             _ => None,
         };
         Some(LaunchSpec {
@@ -317,7 +318,7 @@ impl Daemon {
     /// Begins the run of a launched master, if a console of this host requested it.
     fn attach_run(&mut self, key: (Tid, u64), tid: Tid) {
         if let Some(spawning) = self.births.spawnings.get(&key)
-            && let Asker::Console(conn, _, Some(asked)) = spawning.who
+            && let SpawnRequester::Console(conn, _, Some(asked)) = spawning.who
         {
             self.consoles.begin_run(&mut self.cx, conn, tid, asked);
         }
@@ -334,7 +335,7 @@ impl Daemon {
                 _ => FailKind::Refused,
             };
             let failed = Failed::new(kind, why.to_string());
-            let key = (record.asker, record.request);
+            let key = (record.requester, record.request);
             let ordered = self.births.ordered.get(&key);
             if ordered.is_some_and(|it| it.order.generation == record.generation) {
                 self.not_born(key, u64::from(record.count), failed);
@@ -370,7 +371,7 @@ impl Daemon {
             return;
         };
         let result = SpawnResult {
-            asker: key.0,
+            requester: key.0,
             request: key.1,
             generation: ordered.order.generation,
             tids: ordered.tids,
@@ -386,7 +387,7 @@ impl Daemon {
 
     /// A host reports on its spawn order.
     pub(in crate::daemon) fn on_spawn_result(&mut self, host: HostId, result: SpawnResult) {
-        let key = (result.asker, result.request);
+        let key = (result.requester, result.request);
         let name = self.cx.host_name(host);
         let asked = |it: &&mut Spawning| it.generation == result.generation;
         let Some(spawning) = self.births.spawnings.get_mut(&key).filter(asked) else {
@@ -412,10 +413,10 @@ impl Daemon {
             .filter(|(_, spawning)| waits(spawning))
             .map(|(key, spawning)| (*key, spawning.generation))
             .collect();
-        for ((asker, request), generation) in keys {
+        for ((requester, request), generation) in keys {
             let failed = Failed::new(FailKind::HostLost, "the host was lost meanwhile");
             let result = SpawnResult {
-                asker,
+                requester,
                 request,
                 generation,
                 tids: Vec::new(),
@@ -445,11 +446,11 @@ impl Daemon {
         let tids = spawning.tids.into_iter().map(|(_, tid)| tid).collect();
         let failures = spawning.failures;
         match spawning.who {
-            Asker::Task => {
+            SpawnRequester::Task => {
                 let answer = Spawned { tids, failures }.frame();
                 self.answer_task(key.0, key.1, answer);
             }
-            Asker::Console(conn, request, _) => {
+            SpawnRequester::Console(conn, request, _) => {
                 self.answer_spawn(conn, request, tids, failures);
             }
         }
@@ -459,7 +460,9 @@ impl Daemon {
     pub(in crate::daemon) fn forget_spawns_of(&mut self, app: Tid) {
         let state = self.cx.agreement.state();
         let is_of = |tid: Tid| state.task(tid).is_some_and(|task| task.app == app);
-        self.births.spawnings.retain(|(asker, _), _| !is_of(*asker));
+        self.births
+            .spawnings
+            .retain(|(requester, _), _| !is_of(*requester));
     }
 }
 

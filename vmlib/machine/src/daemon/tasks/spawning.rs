@@ -20,7 +20,7 @@ pub(in crate::daemon) struct Births {
 
 /// The receiver of the reply to a spawn.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::daemon) enum Asker {
+pub(in crate::daemon) enum SpawnRequester {
     /// The requesting task, which the key of the spawn names.
     Task,
     /// A console, the number of its request, and, if the one master is run on the console, the run.
@@ -30,7 +30,7 @@ pub(in crate::daemon) enum Asker {
 /// A spawn that was requested here.
 #[derive(Debug)]
 pub(in crate::daemon) struct Spawning {
-    pub(super) who: Asker,
+    pub(super) who: SpawnRequester,
     /// Generation of the application at the time of the request.
     pub(super) generation: u32,
     /// The hosts that have not reported, with the number of tasks ordered there.

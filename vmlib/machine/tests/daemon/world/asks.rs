@@ -3,7 +3,7 @@
 use super::{World, spawn};
 use bytes::Bytes;
 use vm_endpoint::{Filter, SendProgress};
-use vm_machine::{ConnId, Input};
+use vm_machine::{ConnId, ConsoleInput, Input};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
@@ -139,7 +139,10 @@ impl World {
         self.next_conn += 1;
         let number = self.next_conn;
         let frame = request.frame().asked(number);
-        self.input(HostId(host), Input::Console(conn, frame));
+        self.input(
+            HostId(host),
+            Input::Console(ConsoleInput::Frame(conn, frame)),
+        );
         number
     }
 

@@ -3,7 +3,7 @@
 use super::{Process, SIGKILL, SIGTERM, Told, World};
 use std::collections::{BTreeMap, VecDeque};
 use vm_endpoint::{Endpoint, EndpointConfig, Notice};
-use vm_machine::{ConnId, Input};
+use vm_machine::{ConnId, Input, ProcessInput};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
@@ -43,10 +43,16 @@ impl World {
         let tid = spec.tid;
         if it_can {
             self.add_process(tid, host, &spec.program, Some(spec.token));
-            self.input(host, Input::Launched(tid, 100 + tid.sequence()));
+            self.input(
+                host,
+                Input::Process(ProcessInput::Launched(tid, 100 + tid.sequence())),
+            );
         } else {
             let failed = Failed::new(FailKind::System, "exec format error");
-            self.input(host, Input::LaunchFailed(tid, failed));
+            self.input(
+                host,
+                Input::Process(ProcessInput::LaunchFailed(tid, failed)),
+            );
         }
     }
 
@@ -190,7 +196,7 @@ impl World {
     pub fn end_lingering(&mut self) {
         for (tid, (host, status)) in std::mem::take(&mut self.lingering) {
             self.input(host, Input::TaskGone(tid));
-            self.input(host, Input::ProcessEnded(tid, status));
+            self.input(host, Input::Process(ProcessInput::Ended(tid, status)));
         }
     }
 
@@ -201,7 +207,7 @@ impl World {
         process.endpoint = None;
         let host = process.host;
         self.input(host, Input::TaskGone(tid));
-        self.input(host, Input::ProcessEnded(tid, status));
+        self.input(host, Input::Process(ProcessInput::Ended(tid, status)));
     }
 
     pub fn is_alive(&self, tid: Tid) -> bool {

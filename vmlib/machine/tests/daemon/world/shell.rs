@@ -1,7 +1,10 @@
 //! The shell of the daemons: it carries out their outputs.
 
 use super::{World, order_of, pair};
-use vm_machine::{Input, Outbox, Output};
+use vm_machine::{
+    Input, LinkOutput, MoveInput, MoveOutput, Outbox, Output, ProcessInput, ProcessOutput,
+    StoreOutput,
+};
 use vm_wire::{
     HostId, Op,
     peer::{Order, UsageRow},
@@ -31,8 +34,8 @@ impl World {
     /// Links, and frames to other hosts. Returns the output if it is another.
     fn use_network(&mut self, host: HostId, output: Output) -> Option<Output> {
         match output {
-            Output::Connect(to, _) => self.connect(host, to),
-            Output::Disconnect(to) => {
+            Output::Link(LinkOutput::Connect(to, _)) => self.connect(host, to),
+            Output::Link(LinkOutput::Disconnect(to)) => {
                 self.noted.push(format!("{host} disconnects {to}"));
                 self.disconnect(host, to);
             }
@@ -70,9 +73,11 @@ impl World {
                     .into_iter()
                     .for_each(|number| self.start_coordinator(host, number));
             }
-            Output::StartCoordinator { number, .. } => self.start_coordinator(host, number),
+            Output::Process(ProcessOutput::StartCoordinator { number, .. }) => {
+                self.start_coordinator(host, number)
+            }
             Output::Coordinator(number, frame) => self.tell_coordinator(host, number, frame),
-            Output::EndCoordinator(number) => {
+            Output::Process(ProcessOutput::EndCoordinator(number)) => {
                 self.coordinators.remove(&(host, number));
             }
             Output::Reject(conn, frame) => {
@@ -98,9 +103,9 @@ impl World {
     /// Programs and their processes. Returns the output if it is another.
     fn start_processes(&mut self, host: HostId, output: Output) -> Option<Output> {
         match output {
-            Output::FindProgram {
+            Output::Process(ProcessOutput::FindProgram {
                 question, program, ..
-            } => {
+            }) => {
                 let found = match program.as_str() {
                     "missing" => Err(Failed::new(FailKind::NoSuchProgram, "no 'missing'")),
                     "far" => {
@@ -109,19 +114,30 @@ impl World {
                     }
                     program => Ok(format!("/bin/{program}")),
                 };
-                self.input(host, Input::ProgramFound(question, found));
+                self.input(
+                    host,
+                    Input::Process(ProcessInput::ProgramFound(question, found)),
+                );
             }
-            Output::Launch(spec) if spec.program == "/bin/slow" => self.slow.push((host, spec)),
-            Output::Launch(spec) => {
+            Output::Process(ProcessOutput::Launch(spec)) if spec.program == "/bin/slow" => {
+                self.slow.push((host, spec))
+            }
+            Output::Process(ProcessOutput::Launch(spec)) => {
                 let broken = spec.program == "/bin/broken";
                 let tid = spec.tid;
                 self.add_process(tid, host, &spec.program, Some(spec.token));
                 if broken {
                     self.processes.get_mut(&tid).expect("added").alive = false;
                     let failed = Failed::new(FailKind::System, "exec format error");
-                    self.input(host, Input::LaunchFailed(tid, failed));
+                    self.input(
+                        host,
+                        Input::Process(ProcessInput::LaunchFailed(tid, failed)),
+                    );
                 } else {
-                    self.input(host, Input::Launched(tid, 100 + tid.sequence()));
+                    self.input(
+                        host,
+                        Input::Process(ProcessInput::Launched(tid, 100 + tid.sequence())),
+                    );
                     if !spec.program.contains("silent") {
                         self.enrol(tid);
                     }
@@ -135,17 +151,21 @@ impl World {
     /// Signals, input and output, usage. Returns the output if it is another.
     fn use_processes(&mut self, host: HostId, output: Output) -> Option<Output> {
         match output {
-            Output::Adopt(tid, _) => self.add_process(tid, host, "shell", None),
-            Output::Signal(tid, signal) => self.signalled(host, tid, signal),
-            Output::StandardInput(tid, bytes) => {
+            Output::Process(ProcessOutput::Adopt(tid, _)) => {
+                self.add_process(tid, host, "shell", None)
+            }
+            Output::Process(ProcessOutput::Signal(tid, signal)) => {
+                self.signalled(host, tid, signal)
+            }
+            Output::Process(ProcessOutput::StandardInput(tid, bytes)) => {
                 let process = self.processes.get_mut(&tid).expect("a process");
                 process.input.extend(bytes);
             }
-            Output::LogOutput(tid, _, bytes) => {
+            Output::Process(ProcessOutput::LogOutput(tid, _, bytes)) => {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 self.log.push((tid, text));
             }
-            Output::MeasureUsage(question) => {
+            Output::Process(ProcessOutput::MeasureUsage(question)) => {
                 let here = self
                     .processes
                     .iter()
@@ -158,7 +178,7 @@ impl World {
                     state: 'R',
                 });
                 let rows = rows.collect();
-                self.input(host, Input::Usage(question, rows));
+                self.input(host, Input::Process(ProcessInput::Usage(question, rows)));
             }
             other => return Some(other),
         }
@@ -168,51 +188,53 @@ impl World {
     /// Images that are written. Returns the output if it is another.
     fn save_images(&mut self, host: HostId, output: Output) -> Option<Output> {
         match output {
-            Output::Copy {
+            Output::Move(MoveOutput::Copy {
                 tid,
                 ticket,
                 way,
                 folders,
                 ..
-            } => {
+            }) => {
                 self.folders = folders;
                 self.copy(host, tid, ticket, way);
             }
-            Output::Hold(tid) => match self.store.late.contains(&tid) {
+            Output::Move(MoveOutput::Hold(tid)) => match self.store.late.contains(&tid) {
                 true => drop(self.store.told_to_hold.insert(tid, host)),
-                false => self.input(host, Input::Held(tid)),
+                false => self.input(host, Input::Move(MoveInput::Held(tid))),
             },
-            Output::Freeze(tid, _) => match self.storing.remove(&tid) {
+            Output::Move(MoveOutput::Freeze(tid, _)) => match self.storing.remove(&tid) {
                 Some(epoch) => self.freeze_to_store(host, tid, epoch),
                 None if self.suspending.contains_key(&tid) => self.freeze_to_shelf(host, tid),
                 None => self.freeze(host, tid),
             },
-            Output::Store { tid, epoch, by, .. } => {
+            Output::Store(StoreOutput::Part { tid, epoch, by, .. }) => {
                 self.storing.insert(tid, epoch);
                 if by.is_copy() {
                     self.store.ways.insert(tid, host);
                 }
             }
-            Output::Commit(checkpoint) => self.commit(host, *checkpoint),
-            Output::Drop { epoch, .. } => self.noted.push(format!("drop {epoch}")),
-            Output::StoreCopy(tid) => drop(self.store.ways.remove(&tid)),
-            Output::CancelCopy(tid) => {
+            Output::Store(StoreOutput::Commit(checkpoint)) => self.commit(host, *checkpoint),
+            Output::Store(StoreOutput::Drop { epoch, .. }) => {
+                self.noted.push(format!("drop {epoch}"))
+            }
+            Output::Store(StoreOutput::PartOfCopy(tid)) => drop(self.store.ways.remove(&tid)),
+            Output::Move(MoveOutput::CancelCopy(tid)) => {
                 self.copies.remove(&tid);
                 self.store.told_to_hold.remove(&tid);
                 self.store.cancel(tid);
             }
-            Output::Resume { tid, writes, .. } => {
+            Output::Move(MoveOutput::Resume { tid, writes, .. }) => {
                 if !writes {
                     self.store.cancel(tid);
                 }
                 self.resume(host, tid);
             }
-            Output::Expect { tid, ticket, .. } => {
+            Output::Move(MoveOutput::Expect { tid, ticket, .. }) => {
                 self.expected.insert(ticket, (host, tid));
             }
-            Output::Begin {
+            Output::Move(MoveOutput::Begin {
                 tid, generation, ..
-            } => self.begin_arrived(host, tid, generation),
+            }) => self.begin_arrived(host, tid, generation),
             other => return Some(other),
         }
         None
@@ -221,35 +243,39 @@ impl World {
     /// Images that are read, and those in the store. Returns the output if it is another.
     fn restore_images(&mut self, host: HostId, output: Output) -> Option<Output> {
         match output {
-            Output::Load {
+            Output::Store(StoreOutput::Load {
                 question,
                 app,
                 from,
                 verify,
-            } => self.load(host, question, (app, from), verify),
-            Output::Restore {
+            }) => self.load(host, question, (app, from), verify),
+            Output::Move(MoveOutput::Restore {
                 tid,
                 from,
                 keep_files,
                 ..
-            } => {
+            }) => {
                 self.store.keep_files.insert(tid, keep_files);
                 self.restore(host, tid, from);
             }
-            Output::Discard(tid) => {
+            Output::Move(MoveOutput::Discard(tid)) => {
                 self.expected.retain(|_, awaited| *awaited != (host, tid));
                 self.standing.remove(&(host, tid));
             }
-            Output::ExpectCopy { .. }
-            | Output::CancelPart(_)
-            | Output::SendPart { .. }
-            | Output::Stock { .. } => panic!("all hosts share a store"),
-            Output::ForgetStored(app) => self.forgotten.push((host, app)),
-            Output::Suspend {
+            Output::Store(StoreOutput::ExpectCopy { .. })
+            | Output::Store(StoreOutput::CancelPart(_))
+            | Output::Store(StoreOutput::SendPart { .. })
+            | Output::Store(StoreOutput::Inventory { .. }) => panic!("all hosts share a store"),
+            Output::Store(StoreOutput::Forget(app)) => self.forgotten.push((host, app)),
+            Output::Store(StoreOutput::Suspend {
                 tid, name, number, ..
-            } => drop(self.suspending.insert(tid, (name, number))),
-            Output::SendSuspended { ticket, image, .. } => self.send_suspended(ticket, &image.name),
-            Output::DropSuspended { name, .. } => drop(self.shelf.remove(&name)),
+            }) => drop(self.suspending.insert(tid, (name, number))),
+            Output::Store(StoreOutput::SendSuspended { ticket, image, .. }) => {
+                self.send_suspended(ticket, &image.name)
+            }
+            Output::Store(StoreOutput::DropSuspended { name, .. }) => {
+                drop(self.shelf.remove(&name))
+            }
             other => return Some(other),
         }
         None
@@ -258,17 +284,27 @@ impl World {
     /// Outputs that a test looks at, and the end of a daemon.
     fn note(&mut self, host: HostId, output: Output) {
         match output {
-            Output::Resize(tid, size) => self.noted.push(format!("resize {tid} {}", size.rows)),
-            Output::Attach(_, tid) => self.noted.push(format!("attach {tid}")),
-            Output::PauseOutput(tid) => self.noted.push(format!("pause {tid}")),
-            Output::ResumeOutput(tid) => self.noted.push(format!("resume {tid}")),
+            Output::Process(ProcessOutput::Resize(tid, size)) => {
+                self.noted.push(format!("resize {tid} {}", size.rows))
+            }
+            Output::Process(ProcessOutput::Attach(_, tid)) => {
+                self.noted.push(format!("attach {tid}"))
+            }
+            Output::Process(ProcessOutput::PauseOutput(tid)) => {
+                self.noted.push(format!("pause {tid}"))
+            }
+            Output::Process(ProcessOutput::ResumeOutput(tid)) => {
+                self.noted.push(format!("resume {tid}"))
+            }
             Output::Lease(_) => {}
-            Output::Linked => self.noted.push(format!("{host} has arrived")),
-            Output::NotLinked(others) => {
+            Output::Link(LinkOutput::AllUp) => self.noted.push(format!("{host} has arrived")),
+            Output::Link(LinkOutput::Missing(others)) => {
                 self.noted
                     .push(format!("{host} is not linked to {others:?}"));
             }
-            Output::Address(addr) => self.noted.push(format!("{host} is at {addr}")),
+            Output::Link(LinkOutput::Address(addr)) => {
+                self.noted.push(format!("{host} is at {addr}"))
+            }
             Output::Note(text) => self.noted.push(text),
             Output::End(how) => {
                 self.nodes.get_mut(&host).expect("a node").end = Some(how);

@@ -4,7 +4,7 @@ use crate::sim::network::Slot;
 use vm_wire::{HostId, Tid};
 
 /// A console's request for a move.
-pub struct Wish {
+pub struct MoveRequest {
     pub slot: Slot,
     pub tid: Tid,
     pub answered: bool,
@@ -15,7 +15,7 @@ pub struct Wish {
 }
 
 /// A console's request for a drain.
-pub struct DrainWish {
+pub struct DrainRequest {
     /// The daemon that received the request.
     pub slot: Slot,
     /// The host that is to drain.
