@@ -1,6 +1,8 @@
-//! The pages of `docs/` are one book: `SUMMARY.md` lists each page once, and every link of these
-//! pages, the README, the CHANGELOG and CONTRIBUTING leads to a file, and to a heading of that file.
+//! The pages of `docs/` are one book, which mdBook builds: `SUMMARY.md` lists each page once, and
+//! every link of these pages, the README, the CHANGELOG and CONTRIBUTING leads to a file, and to a
+//! heading of that file.
 
+use mdbook_driver::MDBook;
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -140,14 +142,37 @@ fn every_link_leads_to_a_file_and_a_heading() {
     assert!(faults.is_empty(), "{faults:#?}");
 }
 
+/// The pages that `SUMMARY.md` lists, in its order.
+fn listed_pages() -> Vec<PathBuf> {
+    let summary = PathBuf::from("docs/SUMMARY.md");
+    let links = Page::read(&summary).links;
+    links.iter().map(|link| resolve(&summary, link)).collect()
+}
+
+#[test]
+fn mdbook_builds_every_page() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut book = MDBook::load(workspace().join("docs")).expect("a book");
+    book.config.build.build_dir = folder.path().to_owned();
+    book.build().expect("mdBook builds the book");
+    for page in listed_pages() {
+        let page = page.strip_prefix("docs").expect("a page of the book");
+        let html = folder.path().join(page).with_extension("html");
+        let html = fs::read_to_string(&html).unwrap_or_else(|error| panic!("{page:?}: {error}"));
+        for anchor in Page::read(&Path::new("docs").join(page)).anchors {
+            let id = format!("id=\"{anchor}\"");
+            assert!(
+                html.contains(&id),
+                "{page:?}: mdBook forms no anchor '{anchor}'"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_summary_lists_every_page_of_the_book_once() {
     let summary = PathBuf::from("docs/SUMMARY.md");
-    let listed: Vec<PathBuf> = Page::read(&summary)
-        .links
-        .iter()
-        .map(|link| resolve(&summary, link))
-        .collect();
+    let listed = listed_pages();
     let unique: BTreeSet<PathBuf> = listed.iter().cloned().collect();
     assert_eq!(listed.len(), unique.len(), "a page is listed twice");
     let mut pages = pages_below("docs");
