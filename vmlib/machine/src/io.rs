@@ -4,12 +4,14 @@
 //! carries out the entries of the [`Outbox`] in order. Inputs and outputs of one kind are an enum
 //! of their own, so that the shell's dispatch is short.
 
+mod connection;
 mod consoles;
 mod links;
 mod moves;
 mod processes;
 mod store;
 
+pub use connection::ConnId;
 pub use consoles::ConsoleInput;
 pub use links::LinkOutput;
 pub use moves::{MoveInput, MoveOutput, Written};
@@ -19,11 +21,6 @@ pub use store::{SavedBy, StoreInput, StoreOutput};
 use crate::Time;
 use std::collections::VecDeque;
 use vm_wire::{Frame, HostId, Tid, task::Enrol};
-
-/// A connection that does not belong to a task or peer, or not yet. The shell numbers connections
-/// and never reuses a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConnId(pub u64);
 
 /// An event for a daemon.
 #[derive(Debug)]
@@ -147,5 +144,29 @@ impl From<MoveOutput> for Output {
 impl From<StoreOutput> for Output {
     fn from(order: StoreOutput) -> Self {
         Output::Store(order)
+    }
+}
+
+impl From<ConsoleInput> for Input {
+    fn from(event: ConsoleInput) -> Self {
+        Input::Console(event)
+    }
+}
+
+impl From<ProcessInput> for Input {
+    fn from(event: ProcessInput) -> Self {
+        Input::Process(event)
+    }
+}
+
+impl From<MoveInput> for Input {
+    fn from(event: MoveInput) -> Self {
+        Input::Move(event)
+    }
+}
+
+impl From<StoreInput> for Input {
+    fn from(event: StoreInput) -> Self {
+        Input::Store(event)
     }
 }

@@ -1,6 +1,6 @@
 //! Connections of consoles.
 
-use crate::ConnId;
+use super::connection::ConnId;
 use vm_wire::Frame;
 
 /// An event of the connection of a console.

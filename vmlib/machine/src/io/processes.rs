@@ -1,6 +1,6 @@
 //! The processes of tasks and coordinators on this host: events and orders.
 
-use crate::ConnId;
+use super::connection::ConnId;
 use vm_wire::{Tid, agreed::ExitStatus, console::WindowSize, peer::UsageRow, task::Failed};
 
 /// An event of a process on this host.

@@ -75,10 +75,7 @@ fn a_console_that_breaks_the_protocol_loses_its_connection() {
     for op in Op::ALL {
         let mut world = World::new(1);
         let bad = ConnId(1_000_000);
-        world.input(
-            HostId(1),
-            Input::Console(ConsoleInput::Frame(bad, garbage(*op))),
-        );
+        world.input(HostId(1), ConsoleInput::Frame(bad, garbage(*op)));
         world.run_for(Duration::from_millis(10));
         assert!(world.rejected.contains_key(&bad), "{op:?}");
         let good = world.conn();

@@ -5,7 +5,7 @@ use crate::moves::{check, counters, held, host_of, setting};
 use crate::world::{Carry, Told, World, on};
 use std::time::Duration;
 use vm_endpoint::Notice;
-use vm_machine::{Input, ProcessInput};
+use vm_machine::ProcessInput;
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
@@ -159,10 +159,7 @@ fn a_restored_process_that_ends_before_the_release_does_not_end_the_task() {
     world.run_for(Duration::from_millis(10));
     world.standing.clear();
     let killed = ExitStatus::Signal(9);
-    world.input(
-        HostId(3),
-        Input::Process(ProcessInput::Ended(worker, killed)),
-    );
+    world.input(HostId(3), ProcessInput::Ended(worker, killed));
     world.run_for(Duration::from_millis(10));
     world.heal(3, 2);
     let failed = world.moved(request).expect_err("its copy is gone");

@@ -2,7 +2,7 @@
 
 use crate::world::{Carry, World, on};
 use std::time::Duration;
-use vm_machine::{ConnId, Input, MoveInput, ProcessInput, StoreInput, Written};
+use vm_machine::{ConnId, MoveInput, ProcessInput, StoreInput, Written};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
@@ -20,11 +20,11 @@ impl World {
         if let Some(left) = busy {
             *left -= 1;
             let failed = Failed::new(FailKind::Busy, "it has a child process");
-            return self.input(host, Input::Move(MoveInput::Frozen(tid, Err(failed))));
+            return self.input(host, MoveInput::Frozen(tid, Err(failed)));
         }
         if self.unsavable.contains_key(&tid) {
             let failed = Failed::new(FailKind::Refused, "it has a strange device open");
-            return self.input(host, Input::Move(MoveInput::Frozen(tid, Err(failed))));
+            return self.input(host, MoveInput::Frozen(tid, Err(failed)));
         }
         if self.store.late.contains(&tid) {
             self.store.told.insert(tid, (host, epoch));
@@ -39,7 +39,7 @@ impl World {
             time,
             unacknowledged: 0,
         };
-        self.input(host, Input::Move(MoveInput::Frozen(tid, Ok(written))));
+        self.input(host, MoveInput::Frozen(tid, Ok(written)));
         let part = Part {
             name: format!("{tid}.image"),
             bytes: 1000,
@@ -60,7 +60,7 @@ impl World {
     pub fn stop_late(&mut self) {
         self.store.late.clear();
         for (tid, host) in std::mem::take(&mut self.store.told_to_hold) {
-            self.input(host, Input::Move(MoveInput::Held(tid)));
+            self.input(host, MoveInput::Held(tid));
         }
         for (tid, (host, epoch)) in std::mem::take(&mut self.store.told) {
             self.freeze_to_store(host, tid, epoch);
@@ -76,7 +76,7 @@ impl World {
             let full = Failed::new(FailKind::System, "no space left on device");
             self.put_on_disk(host, tid, epoch);
             let result = if self.store.full { Err(full) } else { Ok(part) };
-            self.input(host, Input::Store(StoreInput::Part(tid, epoch, result)));
+            self.input(host, StoreInput::Part(tid, epoch, result));
         }
     }
 
@@ -90,7 +90,7 @@ impl World {
         self.store.committed.push(checkpoint);
         let result = Ok(());
         let committed = Committed { app, epoch, result };
-        self.input(host, Input::Store(StoreInput::Committed(committed)));
+        self.input(host, StoreInput::Committed(committed));
     }
 
     /// Carries out the waiting commit.
@@ -289,10 +289,7 @@ fn a_fault_while_images_are_written_fails_only_the_checkpoint() {
     let request = being_written(&mut world, &all);
     let serving = world.daemon(4).serving_coordinator(master);
     let (number, _) = serving.expect("it serves");
-    world.input(
-        HostId(4),
-        Input::Process(ProcessInput::CoordinatorGone(number)),
-    );
+    world.input(HostId(4), ProcessInput::CoordinatorGone(number));
     world.store.slow = false;
     let report = world.checkpointed(request).expect("they can be saved");
     assert_eq!((report.epoch, report.tasks), (3, 3));
@@ -515,10 +512,7 @@ fn a_cut_whose_coordinator_is_lost_ends_and_another_one_is_made() {
         .daemon(4)
         .serving_coordinator(master)
         .expect("it serves");
-    world.input(
-        HostId(4),
-        Input::Process(ProcessInput::CoordinatorGone(number)),
-    );
+    world.input(HostId(4), ProcessInput::CoordinatorGone(number));
     world.stop_late();
     world.run_until("they go on", |world| !stand(world, &[workers[0]]));
     let report = world.checkpointed(request).expect("they can be saved");

@@ -60,10 +60,7 @@ fn write(world: &mut World, tid: Tid, text: &str) {
     let host = world.processes[&tid].host;
     let bytes = text.as_bytes().to_vec();
     let stream = 1;
-    world.input(
-        host,
-        Input::Process(ProcessInput::Output { tid, stream, bytes }),
-    );
+    world.input(host, ProcessInput::Output { tid, stream, bytes });
 }
 
 #[test]
@@ -74,11 +71,11 @@ fn a_run_is_tied_to_its_console() {
     let bytes = Body::from(b"typed".to_vec());
     world.input(
         HostId(1),
-        Input::Console(ConsoleInput::Frame(conn, console::Input { bytes }.frame())),
+        ConsoleInput::Frame(conn, console::Input { bytes }.frame()),
     );
     world.input(
         HostId(1),
-        Input::Console(ConsoleInput::Frame(conn, RunSignal { signal: 2 }.frame())),
+        ConsoleInput::Frame(conn, RunSignal { signal: 2 }.frame()),
     );
     write(&mut world, master, "from the master\n");
     write(&mut world, worker, "from a worker\n");
@@ -188,7 +185,7 @@ fn a_console_that_does_not_read_holds_up_the_tasks_that_write() {
     let mut world = World::new(2);
     let (conn, master) = run(&mut world);
     let worker = world.spawn(master, "worker", 1, on(2)).tids[0];
-    world.input(HostId(1), Input::Console(ConsoleInput::Full(conn)));
+    world.input(HostId(1), ConsoleInput::Full(conn));
     write(&mut world, worker, "lost\n");
     world.run_for(Duration::from_millis(100));
     assert!(world.noted.contains(&format!("pause {master}")));
@@ -197,7 +194,7 @@ fn a_console_that_does_not_read_holds_up_the_tasks_that_write() {
     write(&mut world, new, "first\n");
     world.run_for(Duration::from_millis(10));
     assert!(world.noted.contains(&format!("pause {new}")));
-    world.input(HostId(1), Input::Console(ConsoleInput::Room(conn)));
+    world.input(HostId(1), ConsoleInput::Room(conn));
     write(&mut world, worker, "seen\n");
     world.run_for(Duration::from_millis(100));
     assert!(world.noted.contains(&format!("resume {master}")));
@@ -374,7 +371,7 @@ fn a_signal_at_the_console_reaches_a_master_that_has_left_and_still_runs() {
     world.leave(master, 0).expect("it may leave");
     world.run_for(Duration::from_secs(1));
     let frame = RunSignal { signal: 10 }.frame();
-    world.input(HostId(1), Input::Console(ConsoleInput::Frame(conn, frame)));
+    world.input(HostId(1), ConsoleInput::Frame(conn, frame));
     world.run_for(Duration::from_millis(100));
     assert_eq!(world.processes[&master].signals, [10]);
     world.input(HostId(1), Input::ConnGone(conn));
@@ -408,10 +405,7 @@ fn piped(world: &mut World, input: &[&[u8]]) -> (ConnId, Tid) {
     for bytes in input {
         let bytes = Body::from(bytes.to_vec());
         let typed = console::Input { bytes };
-        world.input(
-            HostId(1),
-            Input::Console(ConsoleInput::Frame(conn, typed.frame())),
-        );
+        world.input(HostId(1), ConsoleInput::Frame(conn, typed.frame()));
     }
     world.run_for(Duration::from_millis(10));
     (conn, master)
@@ -490,7 +484,7 @@ fn a_moved_master_waits_while_its_console_does_not_read_and_loses_no_output() {
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     go(&mut world, master, 2).expect("it moves");
-    world.input(HostId(1), Input::Console(ConsoleInput::Full(conn)));
+    world.input(HostId(1), ConsoleInput::Full(conn));
     world.run_for(Duration::from_millis(100));
     let paused = count(&world, "pause", master);
     assert!(paused > 0);
@@ -502,7 +496,7 @@ fn a_moved_master_waits_while_its_console_does_not_read_and_loses_no_output() {
         "its new host knows"
     );
     let resumed = count(&world, "resume", master);
-    world.input(HostId(1), Input::Console(ConsoleInput::Room(conn)));
+    world.input(HostId(1), ConsoleInput::Room(conn));
     world.run_for(Duration::from_millis(100));
     assert!(count(&world, "resume", master) > resumed);
     // More than the channel takes at once.
@@ -519,7 +513,7 @@ fn a_master_waits_also_if_its_target_hears_of_the_full_console_before_the_move_i
     let mut world = World::new(3);
     let (conn, master) = piped(&mut world, &[b""]);
     go(&mut world, master, 2).expect("it moves");
-    world.input(HostId(1), Input::Console(ConsoleInput::Full(conn)));
+    world.input(HostId(1), ConsoleInput::Full(conn));
     world.run_for(Duration::from_millis(100));
     // The log of the target is behind the log of the console's host.
     world.behind = Some(HostId(3));
@@ -536,7 +530,7 @@ fn a_master_waits_also_if_its_target_hears_of_the_full_console_before_the_move_i
     write(&mut world, master, "first");
     world.run_for(Duration::from_millis(100));
     assert!(count(&world, "pause", master) > paused);
-    world.input(HostId(1), Input::Console(ConsoleInput::Room(conn)));
+    world.input(HostId(1), ConsoleInput::Room(conn));
     write(&mut world, master, "second");
     world.run_for(Duration::from_millis(100));
     let all = ["first", "second"].map(|text| (master, text.to_owned()));
@@ -654,10 +648,7 @@ fn a_console_with_a_terminal_stops_with_its_master() {
     let (other, without) = piped(&mut world, &[b""]);
     for stopped in [true, false] {
         for master in [on_terminal, without] {
-            world.input(
-                HostId(1),
-                Input::Process(ProcessInput::Stopped(master, stopped)),
-            );
+            world.input(HostId(1), ProcessInput::Stopped(master, stopped));
         }
     }
     world.run_for(Duration::from_millis(10));
@@ -679,10 +670,7 @@ fn a_console_whose_host_leaves_learns_that_its_application_runs_on() {
     let end = console::Input {
         bytes: Body::from(Vec::new()),
     };
-    world.input(
-        HostId(2),
-        Input::Console(ConsoleInput::Frame(conn, end.frame())),
-    );
+    world.input(HostId(2), ConsoleInput::Frame(conn, end.frame()));
     world.run_for(Duration::from_millis(10));
     go(&mut world, master, 1).expect("it moves");
     world.input(HostId(2), Input::Stop);

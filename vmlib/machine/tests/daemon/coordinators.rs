@@ -19,7 +19,7 @@ impl World {
     /// Starts the process of a coordinator on a host.
     pub fn start_coordinator(&mut self, host: HostId, number: u64) {
         if self.no_coordinators {
-            return self.input(host, Input::Process(ProcessInput::CoordinatorGone(number)));
+            return self.input(host, ProcessInput::CoordinatorGone(number));
         }
         let (coordinator, first) = Coordinator::new(500 + number as u32);
         let process = CoordinatorProcess {
@@ -95,7 +95,7 @@ impl World {
 
     fn kill_coordinator(&mut self, (host, number): (HostId, u64)) {
         self.coordinators.remove(&(host, number)).expect("it lives");
-        self.input(host, Input::Process(ProcessInput::CoordinatorGone(number)));
+        self.input(host, ProcessInput::CoordinatorGone(number));
     }
 }
 

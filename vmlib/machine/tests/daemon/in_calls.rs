@@ -3,7 +3,7 @@
 
 use crate::checkpoints::{check, setting};
 use std::time::Duration;
-use vm_machine::{Input, MoveInput};
+use vm_machine::MoveInput;
 use vm_wire::{HostId, limits, task::FailKind};
 
 const LATE: &str = "came to no call of the library";
@@ -14,7 +14,7 @@ const LONG: Duration = limits::SAFE_POINT.saturating_add(Duration::from_secs(5))
 fn a_task_with_callbacks_comes_to_a_call_before_the_others_freeze_and_is_saved_as_an_image() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    world.input(HostId(2), Input::Move(MoveInput::InCalls(workers[0])));
+    world.input(HostId(2), MoveInput::InCalls(workers[0]));
     world.store.late.insert(workers[0]);
     let request = world.request_checkpoint(master, false);
     world.run_for(limits::SAFE_POINT - Duration::from_secs(2));
@@ -31,7 +31,7 @@ fn a_task_with_callbacks_comes_to_a_call_before_the_others_freeze_and_is_saved_a
 #[test]
 fn a_task_with_callbacks_that_makes_no_call_is_named_and_no_task_was_frozen() {
     let (mut world, master, workers) = setting();
-    world.input(HostId(2), Input::Move(MoveInput::InCalls(workers[0])));
+    world.input(HostId(2), MoveInput::InCalls(workers[0]));
     world.store.late.insert(workers[0]);
     let request = world.request_checkpoint(master, false);
     world.run_for(limits::SAFE_POINT - Duration::from_secs(1));
@@ -55,13 +55,13 @@ fn a_task_with_callbacks_that_makes_no_call_is_named_and_no_task_was_frozen() {
 #[test]
 fn a_task_with_callbacks_in_a_call_has_the_whole_time_limit_of_a_move() {
     let (mut world, master, workers) = setting();
-    world.input(HostId(2), Input::Move(MoveInput::InCalls(workers[0])));
+    world.input(HostId(2), MoveInput::InCalls(workers[0]));
     world.store.late.insert(workers[0]);
     let request = world.request_move(1, workers[0], 3);
     world.run_until("it is told to stop", |world| {
         !world.store.told_to_move.is_empty()
     });
-    world.input(HostId(2), Input::Move(MoveInput::Held(workers[0])));
+    world.input(HostId(2), MoveInput::Held(workers[0]));
     world.run_for(LONG);
     world.stop_late();
     world.moved(request).expect("it has begun in time");
@@ -78,8 +78,8 @@ fn a_task_with_callbacks_in_a_call_has_the_whole_time_limit_of_a_cut() {
     world.run_until("it is told to stop", |world| {
         world.store.told.contains_key(&workers[0])
     });
-    world.input(HostId(2), Input::Move(MoveInput::InCalls(workers[0])));
-    world.input(HostId(2), Input::Move(MoveInput::Held(workers[0])));
+    world.input(HostId(2), MoveInput::InCalls(workers[0]));
+    world.input(HostId(2), MoveInput::Held(workers[0]));
     world.run_for(LONG);
     world.stop_late();
     let report = world.checkpointed(request).expect("it has begun in time");

@@ -183,17 +183,17 @@ fn the_requester_of_a_move_learns_the_progress_of_the_image() {
             bytes,
             memory: 1000,
         };
-        world.input(HostId(2), Input::Move(MoveInput::Sent(worker, sent)));
+        world.input(HostId(2), MoveInput::Sent(worker, sent));
         world.run_for(Duration::from_millis(100));
         row.sent = Some(sent);
         assert_eq!(rows(&mut world), [row.clone()]);
     }
     // The end of a sender before the image is written does not count as the end of the image.
-    world.input(HostId(2), Input::Move(MoveInput::SentAll(worker)));
+    world.input(HostId(2), MoveInput::SentAll(worker));
     world.carry = Carry::Held;
     world.copied(worker);
     world.run_for(Duration::from_millis(40));
-    world.input(HostId(2), Input::Move(MoveInput::SentAll(worker)));
+    world.input(HostId(2), MoveInput::SentAll(worker));
     world.run_for(Duration::from_millis(30));
     world.arrive(worker);
     let report = world.reported(request).expect("it moves");
@@ -226,7 +226,7 @@ fn the_output_of_a_restored_process_that_fails_is_the_reason_for_the_requester()
     }
     world.input(
         HostId(3),
-        Input::Process(ProcessInput::Ended(worker, ExitStatus::Code(125))),
+        ProcessInput::Ended(worker, ExitStatus::Code(125)),
     );
     let failed = world.moved(request).expect_err("it has ended");
     let wanted = "host 'n3' could not restore it: a file is missing; ...";
@@ -255,10 +255,7 @@ fn the_reply_to_a_withdrawn_offer_does_not_count_for_the_next_offer() {
 fn a_task_whose_image_is_written_and_not_sent_runs_on() {
     let (mut world, master, worker, request) = held();
     let failed = Failed::new(FailKind::System, "the way is broken");
-    world.input(
-        HostId(2),
-        Input::Move(MoveInput::Frozen(worker, Err(failed))),
-    );
+    world.input(HostId(2), MoveInput::Frozen(worker, Err(failed)));
     let failed = world.moved(request).expect_err("it was not sent");
     assert!(failed.text.contains("the way is broken"), "{failed}");
     assert!(failed.text.ends_with("it runs on 'n2'"), "{failed}");
@@ -276,10 +273,7 @@ fn a_failure_of_the_sender_after_the_image_is_whole_at_the_target_has_no_effect(
     world.arrive(worker);
     world.run_for(Duration::from_millis(500));
     let failed = Failed::new(FailKind::System, "it ended badly");
-    world.input(
-        HostId(2),
-        Input::Move(MoveInput::Frozen(worker, Err(failed))),
-    );
+    world.input(HostId(2), MoveInput::Frozen(worker, Err(failed)));
     world.heal(2, 4);
     assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
     check(&mut world, master, worker, 3);
@@ -295,10 +289,7 @@ fn the_reason_why_a_task_cannot_be_restored_is_reported() {
     });
     world.input(HostId(3), output);
     let status = ExitStatus::Code(124);
-    world.input(
-        HostId(3),
-        Input::Process(ProcessInput::Ended(worker, status)),
-    );
+    world.input(HostId(3), ProcessInput::Ended(worker, status));
     let failed = world.moved(request).expect_err("it ended");
     let told = "host 'n3' could not restore it: there is no room; it runs on 'n2'";
     assert!(failed.text.ends_with(told), "{failed}");

@@ -2,7 +2,7 @@
 
 use crate::checkpoints::{check, setting};
 use std::time::Duration;
-use vm_machine::{Input, MoveInput};
+use vm_machine::MoveInput;
 use vm_wire::{
     HostId,
     console::{Answer, Request},
@@ -14,7 +14,7 @@ use vm_wire::{
 fn a_portable_task_comes_to_its_safe_point_before_the_others_freeze() {
     let (mut world, master, workers) = setting();
     let all = [master, workers[0], workers[1]];
-    world.input(HostId(2), Input::Move(MoveInput::Portable(workers[0])));
+    world.input(HostId(2), MoveInput::Portable(workers[0]));
     world.store.late.insert(workers[0]);
     let request = world.request_checkpoint(master, false);
     world.run_for(limits::SAFE_POINT - Duration::from_secs(2));
@@ -48,7 +48,7 @@ fn a_portable_task_ordered_to_stop_only_by_the_cut_receives_messages_until_it_is
     world.run_until("it is told to stop", |world| {
         world.store.told.contains_key(&workers[0])
     });
-    world.input(HostId(2), Input::Move(MoveInput::Portable(workers[0])));
+    world.input(HostId(2), MoveInput::Portable(workers[0]));
     world.stop_late();
     let report = world
         .checkpointed(request)
@@ -60,8 +60,8 @@ fn a_portable_task_ordered_to_stop_only_by_the_cut_receives_messages_until_it_is
 #[test]
 fn a_portable_task_that_comes_to_no_safe_point_is_named_and_no_task_was_frozen() {
     let (mut world, master, workers) = setting();
-    world.input(HostId(2), Input::Move(MoveInput::Portable(workers[0])));
-    world.input(HostId(3), Input::Move(MoveInput::Portable(workers[1])));
+    world.input(HostId(2), MoveInput::Portable(workers[0]));
+    world.input(HostId(3), MoveInput::Portable(workers[1]));
     world.store.late.insert(workers[0]);
     let request = world.request_checkpoint(master, false);
     world.run_for(limits::SAFE_POINT - Duration::from_secs(1));
@@ -87,7 +87,7 @@ fn a_portable_task_that_comes_to_no_safe_point_is_named_and_no_task_was_frozen()
 fn a_cut_does_not_wait_for_a_portable_task_that_ends_or_moves_before_its_safe_point() {
     for moves in [true, false] {
         let (mut world, master, workers) = setting();
-        world.input(HostId(2), Input::Move(MoveInput::Portable(workers[0])));
+        world.input(HostId(2), MoveInput::Portable(workers[0]));
         world.store.late.insert(workers[0]);
         let request = world.request_checkpoint(master, false);
         world.run_until("it is told to stop", |world| {
@@ -113,7 +113,7 @@ fn a_cut_does_not_wait_for_a_portable_task_that_ends_or_moves_before_its_safe_po
 #[test]
 fn a_portable_task_whose_target_is_lost_before_its_safe_point_is_resumed() {
     let (mut world, master, workers) = setting();
-    world.input(HostId(2), Input::Move(MoveInput::Portable(workers[0])));
+    world.input(HostId(2), MoveInput::Portable(workers[0]));
     world.store.late.insert(workers[0]);
     let request = world.request_move(1, workers[0], 3);
     world.run_until("it is told to stop", |world| {
@@ -131,7 +131,7 @@ fn a_portable_task_whose_target_is_lost_before_its_safe_point_is_resumed() {
 #[test]
 fn a_checkpoint_that_was_refused_while_a_task_came_to_its_safe_point_freezes_no_task() {
     let (mut world, master, workers) = setting();
-    world.input(HostId(2), Input::Move(MoveInput::Portable(workers[0])));
+    world.input(HostId(2), MoveInput::Portable(workers[0]));
     world.store.late.insert(workers[0]);
     let request = world.request_checkpoint(master, false);
     world.run_until("it is told to stop", |world| {

@@ -7,7 +7,6 @@ use crate::{
 };
 use std::time::Duration;
 use vm_endpoint::Notice;
-use vm_machine::MoveInput;
 use vm_wire::{
     CheckpointId, HostId, Message as _, Tid,
     agreed::ExitStatus,
@@ -276,10 +275,7 @@ fn a_second_host_may_be_lost_during_a_recovery() {
             !world.agreed().is_present(HostId(second))
         });
         for host in world.standing.keys().copied().collect::<Vec<_>>() {
-            world.input(
-                host.0,
-                vm_machine::Input::Move(MoveInput::Arrived(host.1, Ok(()))),
-            );
+            world.input(host.0, vm_machine::MoveInput::Arrived(host.1, Ok(())));
         }
         world.run_until("it is back", |world| {
             world.agreed().recovering(master).is_none()

@@ -47,7 +47,7 @@ impl World {
             })
         });
         let result = loaded.ok_or_else(none);
-        self.input(host, Input::Store(StoreInput::Loaded(question, result)));
+        self.input(host, StoreInput::Loaded(question, result));
     }
 
     /// Restores a process from an image in the store.
@@ -57,9 +57,9 @@ impl World {
         self.standing.insert((host, tid), image);
         if broken {
             let failed = Failed::new(FailKind::System, "the image is damaged");
-            self.input(host, Input::Move(MoveInput::Arrived(tid, Err(failed))));
+            self.input(host, MoveInput::Arrived(tid, Err(failed)));
         } else if !self.store.held.contains(&tid) {
-            self.input(host, Input::Move(MoveInput::Arrived(tid, Ok(()))));
+            self.input(host, MoveInput::Arrived(tid, Ok(())));
         }
     }
 
@@ -332,7 +332,7 @@ fn a_message_for_a_restored_task_waits_until_the_log_of_its_host_resumes_the_tas
     world.run_for(Duration::from_secs(1));
     // All daemons but the master's learn that all tasks are restored.
     world.behind = Some(HostId(4));
-    world.input(HostId(4), Input::Move(MoveInput::Arrived(master, Ok(()))));
+    world.input(HostId(4), MoveInput::Arrived(master, Ok(())));
     world.run_for(Duration::from_millis(50));
     assert!(world.is_alive(workers[0]) && !world.is_alive(master));
     world.behind = None;
@@ -350,10 +350,7 @@ fn a_restart_continues_though_its_console_is_gone() {
     let request = world.request_restart(1, master);
     world.run_until("they stand", |world| world.standing.len() == 3);
     world.input(HostId(1), Input::ConnGone(request.0));
-    world.input(
-        HostId(3),
-        Input::Move(MoveInput::Arrived(workers[1], Ok(()))),
-    );
+    world.input(HostId(3), MoveInput::Arrived(workers[1], Ok(())));
     world.run_until("it runs", |world| world.is_alive(master));
     check(&mut world, &[master, workers[0], workers[1]]);
 }
@@ -382,16 +379,10 @@ fn a_restored_process_that_ends_when_the_log_resumes_the_tasks_is_an_ended_task(
     world.run_until("they stand", |world| world.standing.len() == 3);
     world.run_for(Duration::from_secs(1));
     // The report of its end is on its way when the last host reports its task as restored.
-    world.input(
-        HostId(3),
-        Input::Move(MoveInput::Arrived(workers[1], Ok(()))),
-    );
+    world.input(HostId(3), MoveInput::Arrived(workers[1], Ok(())));
     let gone = Failed::new(FailKind::System, "it was killed");
     world.standing.remove(&(HostId(2), workers[0]));
-    world.input(
-        HostId(2),
-        Input::Move(MoveInput::Arrived(workers[0], Err(gone))),
-    );
+    world.input(HostId(2), MoveInput::Arrived(workers[0], Err(gone)));
     world.run_for(Duration::from_secs(5));
     let lives = world.lives_on(workers[0]).is_some();
     assert!(!lives, "it is alive in the log and does not run");

@@ -5,7 +5,7 @@ use crate::{
     world::{Disks, World, damaged, on},
 };
 use std::{collections::BTreeSet, time::Duration};
-use vm_machine::{Input, MoveInput, MoveOutput, Output, StoreInput, StoreOutput};
+use vm_machine::{MoveInput, MoveOutput, Output, StoreInput, StoreOutput};
 use vm_wire::{
     CheckpointId, HostId, Tid,
     checkpoint::{Committed, Loaded},
@@ -63,7 +63,7 @@ impl World {
                 let result = Ok(());
                 self.input(
                     host,
-                    Input::Store(StoreInput::Committed(Committed { app, epoch, result })),
+                    StoreInput::Committed(Committed { app, epoch, result }),
                 );
             }
             Output::Store(StoreOutput::Drop {
@@ -95,7 +95,7 @@ impl World {
                 self.bring(host, (tid, from), to);
                 let whole = self.disks().is_whole(host, tid, from);
                 let result = if whole { Ok(()) } else { Err(damaged()) };
-                self.input(host, Input::Store(StoreInput::PartSent(ticket, result)));
+                self.input(host, StoreInput::PartSent(ticket, result));
             }
             Output::Store(StoreOutput::Inventory {
                 question,
@@ -105,10 +105,7 @@ impl World {
             }) => {
                 disks.asked.push((host, verify));
                 let rows = disks.rows(host, from, verify);
-                self.input(
-                    host,
-                    Input::Store(StoreInput::Inventory(question, Ok(rows))),
-                );
+                self.input(host, StoreInput::Inventory(question, Ok(rows)));
             }
             Output::Store(StoreOutput::Load { question, from, .. }) => {
                 let id = from.expect("one that was chosen");
@@ -122,7 +119,7 @@ impl World {
                     })
                 });
                 let result = loaded.ok_or_else(none);
-                self.input(host, Input::Store(StoreInput::Loaded(question, result)));
+                self.input(host, StoreInput::Loaded(question, result));
             }
             Output::Move(MoveOutput::Restore { tid, from, .. }) => {
                 self.bring(host, (tid, from), host)
@@ -136,7 +133,7 @@ impl World {
     /// The waiting second copies arrive.
     fn send_copies(&mut self) {
         for (host, ticket) in std::mem::take(&mut self.disks().waiting) {
-            self.input(host, Input::Store(StoreInput::PartSent(ticket, Ok(()))));
+            self.input(host, StoreInput::PartSent(ticket, Ok(())));
             let disks = self.disks();
             let Some((to, tid, id)) = disks.copies.remove(&ticket) else {
                 continue;
@@ -153,7 +150,7 @@ impl World {
                     Ok(())
                 }
             };
-            self.input(to, Input::Store(StoreInput::CopyTaken(ticket, result)));
+            self.input(to, StoreInput::CopyTaken(ticket, result));
         }
     }
 
@@ -168,7 +165,7 @@ impl World {
         if disks.is_whole(host, tid, from) {
             self.restore(to, tid, from);
         } else {
-            self.input(to, Input::Move(MoveInput::Arrived(tid, Err(damaged()))));
+            self.input(to, MoveInput::Arrived(tid, Err(damaged())));
         }
     }
 }

@@ -165,10 +165,7 @@ fn an_application_that_cannot_be_suspended_runs_on_and_is_not_recorded_as_suspen
     });
     let serving = world.daemon(4).serving_coordinator(master);
     let (number_of, _) = serving.expect("it serves");
-    world.input(
-        HostId(4),
-        Input::Process(ProcessInput::CoordinatorGone(number_of)),
-    );
+    world.input(HostId(4), ProcessInput::CoordinatorGone(number_of));
     world.store.slow = false;
     world.run_until("an answer", |world| {
         world.console_answer(conn, number).is_some()

@@ -3,7 +3,7 @@
 
 use crate::world::{World, on};
 use std::time::Duration;
-use vm_machine::{Input, MoveInput, StoreInput, Written};
+use vm_machine::{MoveInput, StoreInput, Written};
 use vm_wire::{
     HostId, Tid,
     agreed::ExitStatus,
@@ -20,7 +20,7 @@ impl World {
         let left = self.unsavable.get_mut(&tid).filter(|left| **left > 0);
         if left.map(|left| *left -= 1).is_some() {
             let failed = Failed::new(FailKind::Refused, "it has a strange device open");
-            return self.input(host, Input::Move(MoveInput::Frozen(tid, Err(failed))));
+            return self.input(host, MoveInput::Frozen(tid, Err(failed)));
         }
         let process = self.processes.get_mut(&tid).expect("a process");
         assert_eq!((process.host, process.frozen), (host, false));
@@ -31,7 +31,7 @@ impl World {
             bytes: 1000,
             ..Written::default()
         };
-        self.input(host, Input::Move(MoveInput::Frozen(tid, Ok(written))));
+        self.input(host, MoveInput::Frozen(tid, Ok(written)));
         let part = Part {
             name: String::new(),
             bytes: 1000,
@@ -46,10 +46,7 @@ impl World {
             true => Err(Failed::new(FailKind::System, "no space left on device")),
             false => Ok(part),
         };
-        self.input(
-            host,
-            Input::Store(StoreInput::Suspended(tid, number, result)),
-        );
+        self.input(host, StoreInput::Suspended(tid, number, result));
     }
 
     /// The image of a suspended task is sent, and arrives.

@@ -7,7 +7,7 @@ use crate::{
     world::{Carry, World, on},
 };
 use std::time::Duration;
-use vm_machine::{ConnId, Input, ProcessInput};
+use vm_machine::{ConnId, ProcessInput};
 use vm_wire::{
     HostId, Message as _, Tid,
     agreed::ExitStatus,
@@ -134,10 +134,7 @@ fn a_request_to_a_coordinator_that_does_not_serve_yet_is_not_carried_out_in_the_
     world.no_coordinators = true;
     let serving = world.daemon(4).serving_coordinator(master);
     let (number, _) = serving.expect("it serves");
-    world.input(
-        HostId(4),
-        Input::Process(ProcessInput::CoordinatorGone(number)),
-    );
+    world.input(HostId(4), ProcessInput::CoordinatorGone(number));
     let stop = send_request(&mut world, 1, &Request::Checkpoint(master, true));
     world.run_for(Duration::from_millis(100));
     for tid in [master, workers[0], workers[1]] {
@@ -249,10 +246,7 @@ fn a_move_that_waits_for_a_checkpoint_is_made_though_its_coordinator_is_lost() {
     let serving = world.daemon(4).serving_coordinator(master);
     let (number, _) = serving.expect("it serves");
     world.store.slow = false;
-    world.input(
-        HostId(4),
-        Input::Process(ProcessInput::CoordinatorGone(number)),
-    );
+    world.input(HostId(4), ProcessInput::CoordinatorGone(number));
     assert_eq!(world.moved(moved), Ok((HostId(2), HostId(3))));
     world.checkpointed(saved).expect("they can be saved");
     check(&mut world, &all);
@@ -292,10 +286,7 @@ fn a_move_requested_before_a_recovery_fails_though_its_host_is_behind() {
     let serving = world.daemon(4).serving_coordinator(master);
     let (number, _) = serving.expect("it serves");
     world.no_coordinators = true;
-    world.input(
-        HostId(4),
-        Input::Process(ProcessInput::CoordinatorGone(number)),
-    );
+    world.input(HostId(4), ProcessInput::CoordinatorGone(number));
     let moved = world.request_move(5, unsaved, 3);
     world.run_for(Duration::from_millis(100));
     world.behind = Some(HostId(5));

@@ -313,8 +313,8 @@ impl World {
         }
     }
 
-    pub fn input(&mut self, host: HostId, input: Input) {
-        self.queue.push_back((host, input));
+    pub fn input(&mut self, host: HostId, input: impl Into<Input>) {
+        self.queue.push_back((host, input.into()));
     }
 
     pub fn daemon(&self, host: u16) -> &Daemon {
@@ -466,10 +466,7 @@ impl World {
         for (at, question) in self.far.extract_if(.., looks).collect::<Vec<_>>() {
             self.input(
                 at,
-                Input::Process(ProcessInput::ProgramFound(
-                    question,
-                    Ok("/bin/far".to_owned()),
-                )),
+                ProcessInput::ProgramFound(question, Ok("/bin/far".to_owned())),
             );
         }
     }

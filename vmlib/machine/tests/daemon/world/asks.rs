@@ -139,10 +139,7 @@ impl World {
         self.next_conn += 1;
         let number = self.next_conn;
         let frame = request.frame().asked(number);
-        self.input(
-            HostId(host),
-            Input::Console(ConsoleInput::Frame(conn, frame)),
-        );
+        self.input(HostId(host), ConsoleInput::Frame(conn, frame));
         number
     }
 

@@ -1,7 +1,7 @@
 //! Moves of tasks.
 
 use super::{Carry, World};
-use vm_machine::{ConnId, Input, MoveInput, Written};
+use vm_machine::{ConnId, MoveInput, Written};
 use vm_wire::{
     HostId, Tid,
     console::{Answer, Request},
@@ -13,14 +13,14 @@ impl World {
     pub(super) fn copy(&mut self, host: HostId, tid: Tid, ticket: u64, way: MoveWay) {
         self.copies.insert(tid, ticket);
         if way.precopy && self.carry != Carry::Slow {
-            self.input(host, Input::Move(MoveInput::Copied(tid, 900, 1)));
+            self.input(host, MoveInput::Copied(tid, 900, 1));
         }
     }
 
     /// The pre-copy of a task is over.
     pub fn copied(&mut self, tid: Tid) {
         let host = self.processes[&tid].host;
-        self.input(host, Input::Move(MoveInput::Copied(tid, 900, 1)));
+        self.input(host, MoveInput::Copied(tid, 900, 1));
     }
 
     pub fn freeze(&mut self, host: HostId, tid: Tid) {
@@ -35,13 +35,13 @@ impl World {
         if let Some(left) = busy {
             *left -= 1;
             let failed = Failed::new(FailKind::Busy, "it has a child process");
-            return self.input(host, Input::Move(MoveInput::Frozen(tid, Err(failed))));
+            return self.input(host, MoveInput::Frozen(tid, Err(failed)));
         }
         let left = self.unsavable.get_mut(&tid).filter(|left| **left > 0);
         let unsavable = left.map(|left| *left -= 1).is_some();
         if self.carry == Carry::Refused || unsavable {
             let failed = Failed::new(FailKind::Refused, "no process here can be saved");
-            return self.input(host, Input::Move(MoveInput::Frozen(tid, Err(failed))));
+            return self.input(host, MoveInput::Frozen(tid, Err(failed)));
         }
         process.frozen = true;
         let image = process.endpoint.clone().expect("it is enrolled");
@@ -50,7 +50,7 @@ impl World {
             bytes: 1000,
             ..Written::default()
         };
-        self.input(host, Input::Move(MoveInput::Frozen(tid, Ok(written))));
+        self.input(host, MoveInput::Frozen(tid, Ok(written)));
         if self.carry == Carry::Whole {
             self.arrive(tid);
         }
@@ -62,7 +62,7 @@ impl World {
         let (host, awaited) = self.expected.remove(&ticket).expect("it is awaited");
         assert_eq!(awaited, tid);
         self.standing.insert((host, tid), image);
-        self.input(host, Input::Move(MoveInput::Arrived(tid, Ok(()))));
+        self.input(host, MoveInput::Arrived(tid, Ok(())));
     }
 
     /// The image of a task is lost on its way.
@@ -70,7 +70,7 @@ impl World {
         let (ticket, _) = self.images.remove(&tid).expect("an image");
         let (host, _) = self.expected.remove(&ticket).expect("it is awaited");
         let failed = Failed::new(FailKind::System, "the image was lost");
-        self.input(host, Input::Move(MoveInput::Arrived(tid, Err(failed))));
+        self.input(host, MoveInput::Arrived(tid, Err(failed)));
     }
 
     /// A frozen task resumes on its host.

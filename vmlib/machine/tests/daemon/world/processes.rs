@@ -43,16 +43,10 @@ impl World {
         let tid = spec.tid;
         if it_can {
             self.add_process(tid, host, &spec.program, Some(spec.token));
-            self.input(
-                host,
-                Input::Process(ProcessInput::Launched(tid, 100 + tid.sequence())),
-            );
+            self.input(host, ProcessInput::Launched(tid, 100 + tid.sequence()));
         } else {
             let failed = Failed::new(FailKind::System, "exec format error");
-            self.input(
-                host,
-                Input::Process(ProcessInput::LaunchFailed(tid, failed)),
-            );
+            self.input(host, ProcessInput::LaunchFailed(tid, failed));
         }
     }
 
@@ -196,7 +190,7 @@ impl World {
     pub fn end_lingering(&mut self) {
         for (tid, (host, status)) in std::mem::take(&mut self.lingering) {
             self.input(host, Input::TaskGone(tid));
-            self.input(host, Input::Process(ProcessInput::Ended(tid, status)));
+            self.input(host, ProcessInput::Ended(tid, status));
         }
     }
 
@@ -207,7 +201,7 @@ impl World {
         process.endpoint = None;
         let host = process.host;
         self.input(host, Input::TaskGone(tid));
-        self.input(host, Input::Process(ProcessInput::Ended(tid, status)));
+        self.input(host, ProcessInput::Ended(tid, status));
     }
 
     pub fn is_alive(&self, tid: Tid) -> bool {

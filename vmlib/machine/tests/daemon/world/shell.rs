@@ -114,10 +114,7 @@ impl World {
                     }
                     program => Ok(format!("/bin/{program}")),
                 };
-                self.input(
-                    host,
-                    Input::Process(ProcessInput::ProgramFound(question, found)),
-                );
+                self.input(host, ProcessInput::ProgramFound(question, found));
             }
             Output::Process(ProcessOutput::Launch(spec)) if spec.program == "/bin/slow" => {
                 self.slow.push((host, spec))
@@ -129,15 +126,9 @@ impl World {
                 if broken {
                     self.processes.get_mut(&tid).expect("added").alive = false;
                     let failed = Failed::new(FailKind::System, "exec format error");
-                    self.input(
-                        host,
-                        Input::Process(ProcessInput::LaunchFailed(tid, failed)),
-                    );
+                    self.input(host, ProcessInput::LaunchFailed(tid, failed));
                 } else {
-                    self.input(
-                        host,
-                        Input::Process(ProcessInput::Launched(tid, 100 + tid.sequence())),
-                    );
+                    self.input(host, ProcessInput::Launched(tid, 100 + tid.sequence()));
                     if !spec.program.contains("silent") {
                         self.enrol(tid);
                     }
@@ -178,7 +169,7 @@ impl World {
                     state: 'R',
                 });
                 let rows = rows.collect();
-                self.input(host, Input::Process(ProcessInput::Usage(question, rows)));
+                self.input(host, ProcessInput::Usage(question, rows));
             }
             other => return Some(other),
         }
@@ -200,7 +191,7 @@ impl World {
             }
             Output::Move(MoveOutput::Hold(tid)) => match self.store.late.contains(&tid) {
                 true => drop(self.store.told_to_hold.insert(tid, host)),
-                false => self.input(host, Input::Move(MoveInput::Held(tid))),
+                false => self.input(host, MoveInput::Held(tid)),
             },
             Output::Move(MoveOutput::Freeze(tid, _)) => match self.storing.remove(&tid) {
                 Some(epoch) => self.freeze_to_store(host, tid, epoch),
