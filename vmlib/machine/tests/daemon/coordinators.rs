@@ -522,3 +522,23 @@ fn an_application_whose_only_host_leaves_keeps_a_coordinator_there() {
     let (agreed, _) = world.serving(master).expect("before its tasks are killed");
     assert_eq!((agreed.host, agreed.term), (HostId(3), 2));
 }
+
+#[test]
+fn a_new_coordinator_gets_no_request_during_the_pause_after_a_refusal() {
+    let (mut world, master, worker) = setting();
+    world.busy.insert(worker, 3);
+    let request = world.request_move(1, worker, 3);
+    world.run_until("the last refusal", |world| world.busy[&worker] == 0);
+    let refused = world.now;
+    world.run_for(Duration::from_millis(10));
+    let (first, process) = world.serving(master).expect("a coordinator");
+    world.kill_coordinator(process);
+    world.run_until("the next coordinator", |world| {
+        let serving = world.serving(master);
+        serving.is_some_and(|(next, _)| next.term > first.term)
+    });
+    assert!(world.now.since(refused) < limits::busy_pause(3));
+    // The request may name a host that the task has left by then.
+    assert_eq!(world.moved(request), Ok((HostId(2), HostId(3))));
+    assert!(world.now.since(refused) >= limits::busy_pause(3));
+}

@@ -481,7 +481,9 @@ impl Daemon {
         let tids = self.migration.requests.values();
         let tids = tids.filter_map(|asked| Some(asked.driven.as_ref()?.ask.tid));
         let over: BTreeSet<Tid> = tids.filter(|tid| of_app(*tid)).collect();
-        self.end_moves(|driven| over.contains(&driven.ask.tid) && driven.phase.is_none());
+        self.end_moves(|driven| {
+            over.contains(&driven.ask.tid) && driven.progress.phase().is_none()
+        });
         self.forget_checkpoints(app);
     }
 

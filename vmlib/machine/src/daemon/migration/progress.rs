@@ -62,7 +62,7 @@ impl Daemon {
             tid: driven.ask.tid,
             from: self.cx.host_name(driven.ask.from),
             to: self.cx.host_name(driven.ask.to),
-            phase: driven.phase,
+            phase: driven.progress.phase(),
             sent: driven.sent,
         };
         driven.map(row).collect()

@@ -1,6 +1,6 @@
 //! Requests for moves from consoles, tasks and drains, at the daemon on whose host they were made.
 
-use super::requests::{Driven, MoveAsked};
+use super::requests::{Driven, MoveAsked, Progress};
 use crate::{
     daemon::{Daemon, context::Timer, requester::Requester},
     placement,
@@ -57,7 +57,7 @@ impl Daemon {
         to: HostId,
         way: MoveWay,
     ) {
-        let (request, asked_at) = (self.note_asked(requester, from, Some(tid)), self.cx.now);
+        let (request, now) = (self.note_asked(requester, from, Some(tid)), self.cx.now);
         let known = self.cx.agreement.state().living_task(tid);
         let incarnation = known.map_or(0, |task| task.incarnation);
         let generation = self.cx.living_generation_of(tid);
@@ -72,9 +72,7 @@ impl Daemon {
                     to,
                     way,
                 },
-                asked_at,
-                ended: None,
-                phase: None,
+                progress: Progress::Asked(now),
                 sent: None,
             });
         }
@@ -102,16 +100,20 @@ impl Daemon {
         request
     }
 
-    /// Sends a move request of this host to the coordinator, for the first time or again.
+    /// Sends a move request of this host to the coordinator, for the first time or again. Not
+    /// during the pause after a refusal: the request may name the host that the task has left.
     pub(in crate::daemon) fn ask_coordinator(&mut self, number: u64) {
         let now = self.cx.now;
         let state = self.cx.agreement.state();
         let asked = self.migration.requests.get_mut(&number);
         let driven = asked.and_then(|asked| asked.driven.as_mut());
-        let Some(driven) = driven.filter(|driven| driven.ended.is_none()) else {
+        let Some(driven) = driven else {
             return;
         };
-        (driven.asked_at, driven.phase) = (now, None);
+        if matches!(driven.progress, Progress::Pausing | Progress::Ended(_)) {
+            return;
+        }
+        driven.progress = Progress::Asked(now);
         let ask = driven.ask.clone();
         let app = state.task(ask.tid).map(|task| task.app);
         self.cx
@@ -128,12 +130,11 @@ impl Daemon {
     /// Ends a move request that no coordinator has accepted within `limits::COORDINATOR_WAIT`.
     pub(in crate::daemon) fn on_asked_due(&mut self, number: u64) {
         let asked = self.migration.requests.get(&number);
-        let waits = asked
-            .and_then(|asked| asked.driven.as_ref())
-            .filter(|driven| {
-                driven.phase.is_none() && self.cx.now >= driven.asked_at + limits::COORDINATOR_WAIT
-            });
-        if let Some(tid) = waits.map(|driven| driven.ask.tid) {
+        if let Some(driven) = asked.and_then(|asked| asked.driven.as_ref())
+            && let Progress::Asked(since) = driven.progress
+            && self.cx.now >= since + limits::COORDINATOR_WAIT
+        {
+            let tid = driven.ask.tid;
             let task = self.cx.agreement.state().task(tid);
             let failed = self.not_taken_up(task.map_or(tid, |task| task.app));
             self.end_asked(number, tid, failed);
@@ -163,8 +164,10 @@ impl Daemon {
 
     pub(in crate::daemon) fn on_move_progress(&mut self, progress: &MoveProgress) {
         let asked = self.migration.requests.get_mut(&progress.request);
-        if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut()) {
-            driven.phase = Some(progress.phase);
+        if let Some(driven) = asked.and_then(|asked| asked.driven.as_mut())
+            && !matches!(driven.progress, Progress::Ended(_))
+        {
+            driven.progress = Progress::Accepted(progress.phase);
         }
     }
 
@@ -241,7 +244,7 @@ impl Daemon {
                 let driven = asked.and_then(|asked| asked.driven.as_mut());
                 match driven {
                     Some(driven) if known.is_some_and(|known| known <= driven.ask.incarnation) => {
-                        driven.ended = Some(report);
+                        driven.progress = Progress::Ended(report);
                         return;
                     }
                     _ => Answer::Moved(report),
@@ -268,7 +271,7 @@ impl Daemon {
         };
         let number = self.cx.next_request;
         self.cx.next_request += 1;
-        (driven.ask.request, driven.phase) = (number, None);
+        (driven.ask.request, driven.progress) = (number, Progress::Pausing);
         asked.tries += 1;
         self.migration.requests.insert(number, asked);
         self.cx.set_timer(due, Timer::AskAgain(number));
@@ -290,6 +293,7 @@ impl Daemon {
         };
         asked.host = task.host;
         (driven.ask.from, driven.ask.incarnation) = (task.host, task.incarnation);
+        driven.progress = Progress::Asked(self.cx.now);
         self.ask_coordinator(number);
     }
 
@@ -297,12 +301,12 @@ impl Daemon {
     /// waited for that.
     pub(in crate::daemon) fn review_ends(&mut self, tid: Tid) {
         let mut ends = Vec::new();
-        for (request, asked) in &mut self.migration.requests {
-            if let Some(driven) = &mut asked.driven
+        for (request, asked) in &self.migration.requests {
+            if let Some(driven) = &asked.driven
                 && driven.ask.tid == tid
-                && let Some(report) = driven.ended.take()
+                && let Progress::Ended(report) = &driven.progress
             {
-                ends.push((*request, report));
+                ends.push((*request, report.clone()));
             }
         }
         for (request, report) in ends {

@@ -26,7 +26,7 @@ impl MoveAsked {
     /// Whether the move has ended and only the local log has not applied its end yet.
     pub fn has_ended(&self) -> bool {
         let driven = self.driven.as_ref();
-        driven.is_some_and(|driven| driven.ended.is_some())
+        driven.is_some_and(|driven| matches!(driven.progress, Progress::Ended(_)))
     }
 }
 
@@ -35,13 +35,32 @@ impl MoveAsked {
 pub(in crate::daemon) struct Driven {
     /// The request to the coordinator.
     pub ask: MoveAsk,
-    /// When the request was last sent to the coordinator.
-    pub asked_at: Time,
-    /// The report of the ended move, until the local log has applied the end.
-    pub ended: Option<MoveReport>,
-    /// The phase that the coordinator reported last; `None` until a coordinator has accepted the
-    /// request.
-    pub phase: Option<MovePhase>,
+    pub progress: Progress,
     /// The amount that the source reported last.
     pub sent: Option<Sent>,
+}
+
+/// How far a requested move is.
+#[derive(Debug)]
+pub(in crate::daemon) enum Progress {
+    /// The move was refused for a reason that passes. It is requested again when the timer is due;
+    /// a new coordinator before that time gets no request.
+    Pausing,
+    /// The request was sent to the coordinator at this time.
+    Asked(Time),
+    /// The coordinator has accepted the request, and reported this phase last.
+    Accepted(MovePhase),
+    /// The move has ended with this report, and the local log has not applied its end yet.
+    Ended(MoveReport),
+}
+
+impl Progress {
+    /// The phase of the move; `None` until a coordinator has accepted the request.
+    pub fn phase(&self) -> Option<MovePhase> {
+        match self {
+            Progress::Pausing | Progress::Asked(_) => None,
+            Progress::Accepted(phase) => Some(*phase),
+            Progress::Ended(_) => Some(MovePhase::Resumption),
+        }
+    }
 }
