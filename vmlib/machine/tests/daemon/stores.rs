@@ -260,6 +260,43 @@ fn an_image_is_sent_to_the_host_of_its_restored_task() {
 }
 
 #[test]
+fn the_loss_of_a_host_that_has_sent_an_image_does_not_fail_the_restart() {
+    let (mut world, master, workers) = setting();
+    world.stop(master);
+    world.store.held.insert(workers[0]);
+    let conn = world.conn();
+    let request = Request::Restart {
+        app: master,
+        from: None,
+        attach: true,
+        keep_files: false,
+    };
+    let number = world.console_request(2, conn, &request);
+    let sent = (HostId(1), master, HostId(2));
+    world.run_until("the image", |world| {
+        let disks = world.disks.as_ref().expect("own stores");
+        disks.read.contains(&sent)
+    });
+    // The host that sent the image is lost before the other tasks are restored.
+    world.crash(1);
+    world.run_until("the loss", |world| {
+        let state = world.daemon(2).agreement().state();
+        !state.is_present(HostId(1))
+    });
+    world.store.held.clear();
+    world.input(HostId(2), MoveInput::Arrived(workers[0], Ok(())));
+    world.run_until("the restart", |world| {
+        world.console_answer(conn, number).is_some()
+    });
+    let Some(Answer::Restarted(report)) = world.console_answer(conn, number) else {
+        panic!("it restarts");
+    };
+    // The first attempt has succeeded.
+    assert_eq!(report.generation, 1);
+    check(&mut world, &[master, workers[0], workers[1]]);
+}
+
+#[test]
 fn a_damaged_image_is_taken_from_the_other_disk() {
     let (mut world, master, workers) = setting();
     world.stop(master);

@@ -3,7 +3,7 @@
 use super::incoming::Arriving;
 use crate::{
     MoveOutput,
-    daemon::{Daemon, task_life::End},
+    daemon::{Daemon, effect::Effect, task_life::End},
     placement,
 };
 use vm_wire::{
@@ -155,6 +155,10 @@ impl Daemon {
         if from == HostId::NONE {
             // The log may have started the application already: the task is then lost, and ends.
             arriving.lost |= result.is_err();
+            if result.is_ok() {
+                // The loss of the host that has sent the image does not concern the task any more.
+                self.cx.effect(Effect::ForgetFetched(tid));
+            }
             return self.restarts.on_restored(&mut self.cx, tid, result);
         }
         if result.is_err() && arriving.belongings.is_some() {
