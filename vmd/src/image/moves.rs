@@ -246,8 +246,7 @@ impl Moves {
                 self.start((tid, role), writer, Some(input), context);
             }
             Err(error) => {
-                let text = format!("the process that stores its image cannot be started: {error}");
-                let failed = Failed::new(FailKind::System, text);
+                let failed = not_started("stores its image", &error);
                 let input = Input::Store(StoreInput::Part(tid, id.epoch, Err(failed)));
                 context.inbox.push_back(input);
             }
@@ -471,11 +470,9 @@ impl Moves {
                 self.start(part(ticket, Hand::Sends), sender, None, context);
             }
             Err(error) => {
-                let text = format!("the process that sends it cannot be started: {error}");
-                let failed = Failed::new(FailKind::System, text);
-                context
-                    .inbox
-                    .push_back(Input::Store(StoreInput::PartSent(ticket, Err(failed))));
+                let failed = not_started("sends it", &error);
+                let event = StoreInput::PartSent(ticket, Err(failed));
+                context.inbox.push_back(event.into());
             }
         }
     }
@@ -492,11 +489,9 @@ impl Moves {
                 self.start(part(ticket, Hand::Receives), receiver, None, context);
             }
             Err(error) => {
-                let text = format!("the process that stores it cannot be started: {error}");
-                let failed = Failed::new(FailKind::System, text);
-                context
-                    .inbox
-                    .push_back(Input::Store(StoreInput::CopyTaken(ticket, Err(failed))));
+                let failed = not_started("stores it", &error);
+                let event = StoreInput::CopyTaken(ticket, Err(failed));
+                context.inbox.push_back(event.into());
             }
         }
     }
@@ -644,4 +639,10 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     // A user with many pipes gets no large ones; the move takes longer then.
     let _ = fcntl_setpipe_size(&image, transfer::READ_BYTES);
     Ok((out, image))
+}
+
+/// The failure of a step whose process cannot be started. `what` says what the process does.
+fn not_started(what: &str, error: &io::Error) -> Failed {
+    let text = format!("the process that {what} cannot be started: {error}");
+    Failed::new(FailKind::System, text)
 }

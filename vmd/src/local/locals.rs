@@ -13,6 +13,7 @@ use crate::{
     context::{Context, Source},
     local::interrupts::Interrupts,
     net::{
+        lossy::Lossy,
         queue::{Flushed, FrameQueue, Lanes, Pushed},
         sockets::{READ_MIN, Read, SERVE_BYTES, Spare, read_into},
     },
@@ -89,7 +90,7 @@ pub struct Locals {
     /// The listener is ready, but the number of strangers is at its bound.
     full: bool,
     /// Connections whose queues have dropped chunks.
-    lossy: Vec<usize>,
+    lossy: Lossy,
     /// Number of connections that were closed because they broke the protocol.
     offences: u64,
     /// The interrupt sockets of the tasks.
@@ -114,7 +115,7 @@ impl Locals {
             strangers: 0,
             consoles: 0,
             full: false,
-            lossy: Vec::new(),
+            lossy: Lossy::default(),
             offences: 0,
             interrupts: Interrupts::default(),
         })
@@ -483,11 +484,7 @@ impl Locals {
                     context.dirty.push(Source::Local(place));
                 }
             }
-            Pushed::Dropped => {
-                if !self.lossy.contains(&place) {
-                    self.lossy.push(place);
-                }
-            }
+            Pushed::Dropped => self.lossy.note(place),
             Pushed::Stuck => {
                 let error = anyhow::anyhow!("peer is not reading: its send queue is full");
                 self.offend(place, &error, context);
@@ -556,16 +553,8 @@ impl Locals {
     /// Reports to the state machine which channels lost chunks on the way to tasks, once their
     /// queues have room again.
     pub fn report_losers(&mut self, context: &mut Context) {
-        self.lossy.retain(|place| {
-            let Some(local) = self.table.get_mut(*place) else {
-                return false;
-            };
-            let losers = local.queue.take_losers(&context.room);
-            if !losers.is_empty() {
-                context.inbox.push_back(Input::Dropped(losers));
-            }
-            local.queue.has_losers()
-        });
+        self.lossy
+            .report(&mut self.table, |local| &mut local.queue, context);
     }
 
     /// Whether all queues are empty.

@@ -17,6 +17,7 @@ use crate::{
     net::{
         connection::{Conn, Opening, State},
         hello::Identity,
+        lossy::Lossy,
         queue::Pushed,
         secure::Secure,
         sockets::{Read, SERVE_BYTES, Spare, read_into, tune_link},
@@ -60,7 +61,7 @@ pub struct Links {
     deadlines: BTreeSet<(Time, ConnId)>,
     /// Accepted connections that have not said Hello.
     strangers: Strangers<IpAddr>,
-    lossy: Vec<usize>,
+    lossy: Lossy,
     /// Count of connections that were closed or refused because of what they sent.
     offences: Tally,
     /// Buffer for plain bytes before they are sealed.
@@ -112,7 +113,7 @@ impl Links {
             places: HashMap::new(),
             deadlines: BTreeSet::new(),
             strangers: Strangers::default(),
-            lossy: Vec::new(),
+            lossy: Lossy::default(),
             offences: Tally::default(),
             plain: Vec::new(),
             images: Vec::new(),
@@ -439,11 +440,7 @@ impl Links {
         let conn = &mut self.table[place];
         match conn.queue.push(frame, &mut context.room) {
             Pushed::Kept => mark_dirty(conn, place, context),
-            Pushed::Dropped => {
-                if !self.lossy.contains(&place) {
-                    self.lossy.push(place);
-                }
-            }
+            Pushed::Dropped => self.lossy.note(place),
             Pushed::Stuck => {
                 let error = anyhow::anyhow!("peer is not reading: its send queue is full");
                 self.offend(place, &error, context);
@@ -477,16 +474,8 @@ impl Links {
 
     /// Reports to the state machine which channels lost chunks, once their queues have room again.
     pub fn report_losers(&mut self, context: &mut Context) {
-        self.lossy.retain(|place| {
-            let Some(conn) = self.table.get_mut(*place) else {
-                return false;
-            };
-            let losers = conn.queue.take_losers(&context.room);
-            if !losers.is_empty() {
-                context.inbox.push_back(Input::Dropped(losers));
-            }
-            conn.queue.has_losers()
-        });
+        self.lossy
+            .report(&mut self.table, |conn| &mut conn.queue, context);
     }
 
     /// The time of the next deadline.
