@@ -17,7 +17,7 @@ use client::Client;
 use network::Network;
 use std::{
     fs::{File, TryLockError},
-    io,
+    io::{self, Read},
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -46,6 +46,21 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut ready: impl FnMut() -> Optio
         // The pause only sets the pace of the calls; it does not synchronise.
         std::thread::park_timeout(Duration::from_millis(5));
     }
+}
+
+/// Reads the output of a console until it contains `end`. Returns what was read.
+///
+/// # Panics
+/// If the output ends before.
+pub fn read_until(output: &mut impl Read, end: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(end) {
+        let mut bytes = [0; 256];
+        let count = output.read(&mut bytes).expect("the output");
+        assert!(count > 0, "the output ends without '{end}': {text}");
+        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+    text
 }
 
 /// A daemon of the cluster.

@@ -13,7 +13,9 @@ use std::{
     sync::mpsc::{self, Receiver},
     thread,
 };
-use vm_integration::cluster::{Cluster, Node, PATIENCE, binaries, end_with_us, wait_for};
+use vm_integration::cluster::{
+    Cluster, Node, PATIENCE, binaries, end_with_us, read_until, wait_for,
+};
 use vm_wire::console::{Answer, Request};
 
 fn vm(node: &Node, words: &[&str]) -> Command {
@@ -456,13 +458,7 @@ fn the_same_command_restarts_a_stopped_application_and_leaves_no_checkpoint() {
         .spawn()
         .expect("the console runs");
     let mut shown = first.stdout.take().expect("a pipe");
-    let mut text = String::new();
-    while !text.contains("it goes") {
-        let mut bytes = [0; 256];
-        let count = shown.read(&mut bytes).expect("the output");
-        assert!(count > 0, "{text}");
-        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
-    }
+    read_until(&mut shown, "it goes");
     let stopped = vm(&cluster.nodes[1], &["stop", "--checkpoint", "t1.1"]).output();
     assert!(stopped.expect("a console").status.success());
     let status = first.wait().expect("it ends");

@@ -3,12 +3,12 @@
 use rustix::process::Signal;
 use std::{
     fs,
-    io::Read,
     process::{Command, Stdio},
     time::Duration,
 };
 use vm_integration::cluster::{
-    Cluster, Node, PATIENCE, binaries, client::NONE_LOST, end_with_us, processes, wait_for,
+    Cluster, Node, PATIENCE, binaries, client::NONE_LOST, end_with_us, processes, read_until,
+    wait_for,
 };
 use vm_wire::{
     console::{Answer, HostState, Request},
@@ -43,13 +43,7 @@ fn when_the_voter_of_two_hosts_dies_the_machine_ends_and_the_next_one_restarts_t
         .spawn()
         .expect("the console runs");
     let mut shown = first.stdout.take().expect("a pipe");
-    let mut text = String::new();
-    while !text.contains("it goes") {
-        let mut bytes = [0; 256];
-        let count = shown.read(&mut bytes).expect("the output");
-        assert!(count > 0, "{text}");
-        text.push_str(&String::from_utf8_lossy(&bytes[..count]));
-    }
+    read_until(&mut shown, "it goes");
     let mut console = before.nodes[0].client();
     let Answer::Ps(rows) = console.ask(&Request::Ps(None)) else {
         panic!("ps has no such answer");

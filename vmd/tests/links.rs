@@ -67,23 +67,24 @@ fn links_that_are_destroyed_are_made_again() {
     }
 }
 
-#[test]
-fn a_second_daemon_of_a_name_is_refused() {
-    let founder = Daemon::start();
+/// What a daemon of that name prints when it wants to join the founder's machine, and is refused.
+fn refusal(founder: &Daemon, name: &str) -> String {
     let temp = tempfile::tempdir().expect("a temporary folder");
+    let address = founder.address().expect("listening");
     let output = Daemon::command(&temp.path().join("vm"))
-        .args([
-            "--name",
-            "lone",
-            "--join",
-            &founder.address().expect("listening"),
-        ])
-        .arg("--secret-file")
+        .args(["--name", name, "--join", &address, "--secret-file"])
         .arg(founder.dir().join(place::SECRET_FILE))
         .output()
         .expect("vmd runs");
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{text}");
+    text.into_owned()
+}
+
+#[test]
+fn a_second_daemon_of_a_name_is_refused() {
+    let founder = Daemon::start();
+    let text = refusal(&founder, "lone");
     assert!(text.contains("lone"), "{text}");
     wait_hosts(&founder, &["lone"]);
 }
@@ -99,20 +100,7 @@ fn links_are_plain_only_if_both_ends_want_it() {
     });
     wait_hosts(&second, &["lone", "second"]);
 
-    let temp = tempfile::tempdir().expect("a temporary folder");
-    let output = Daemon::command(&temp.path().join("vm"))
-        .args([
-            "--name",
-            "third",
-            "--join",
-            &founder.address().expect("listening"),
-        ])
-        .arg("--secret-file")
-        .arg(founder.dir().join(place::SECRET_FILE))
-        .output()
-        .expect("vmd runs");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{text}");
+    let text = refusal(&founder, "third");
     assert!(text.contains("--unencrypted-links"), "{text}");
 }
 

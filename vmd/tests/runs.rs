@@ -22,6 +22,12 @@ use vm_wire::{
     task::{FailKind, Place, Spawn},
 };
 
+/// The size of a terminal.
+const SCREEN: WindowSize = WindowSize {
+    rows: 24,
+    columns: 80,
+};
+
 /// A process that holds a lease on a file. Until its standard input ends, the execution of the file
 /// waits.
 struct Holder(Child);
@@ -183,10 +189,6 @@ fn a_run_with_a_terminal_has_one_of_the_consoles_size() {
 #[test]
 fn a_process_that_closes_its_terminal_is_not_hung_up() {
     let daemon = Daemon::start();
-    let size = WindowSize {
-        rows: 24,
-        columns: 80,
-    };
     let mut console = Console::connect(&daemon);
     let folder = tempfile::tempdir().expect("a folder");
     let (closed, go) = (folder.path().join("closed"), folder.path().join("go"));
@@ -196,7 +198,7 @@ fn a_process_that_closes_its_terminal_is_not_hung_up() {
         closed = closed.display(),
         go = go.display()
     );
-    console.run(&script, Some(size));
+    console.run(&script, Some(SCREEN));
     wait_for("a closed terminal", || closed.exists().then_some(()));
     // When the second reply has come, the daemon has seen that the terminal is closed.
     for _ in 0..2 {
@@ -217,12 +219,8 @@ fn a_process_that_closes_its_terminal_is_not_hung_up() {
 #[test]
 fn ctrl_c_at_a_terminal_and_a_signal_of_the_console_end_a_run() {
     let daemon = Daemon::start();
-    let size = WindowSize {
-        rows: 24,
-        columns: 80,
-    };
     let mut console = Console::connect(&daemon);
-    console.run("echo ready; exec sleep 1000", Some(size));
+    console.run("echo ready; exec sleep 1000", Some(SCREEN));
     console.wait_output("ready");
     console.type_in(b"\x03");
     assert_eq!(console.finish().0, ExitStatus::Signal(2));
@@ -479,12 +477,8 @@ fn companions(daemon: &Daemon) -> usize {
 #[test]
 fn companions_of_a_terminal_have_a_name_and_end_with_its_program_even_if_it_never_begins() {
     let daemon = Daemon::start();
-    let size = WindowSize {
-        rows: 24,
-        columns: 80,
-    };
     let mut console = Console::connect(&daemon);
-    console.run("echo ready; read line", Some(size));
+    console.run("echo ready; read line", Some(SCREEN));
     console.wait_output("ready");
     assert_eq!(companions(&daemon), 1);
     console.type_in(b"\n");
@@ -493,7 +487,7 @@ fn companions_of_a_terminal_have_a_name_and_end_with_its_program_even_if_it_neve
     // One argument is longer than the kernel accepts.
     let argument = "x".repeat(200 * 1024);
     let spawn = spawn("/bin/echo", &[&argument]);
-    let (status, said) = outcome(&daemon, spawn, Some(size));
+    let (status, said) = outcome(&daemon, spawn, Some(SCREEN));
     assert_eq!(status, ExitStatus::NotStarted, "{said}");
     wait_for("their end", || (companions(&daemon) == 0).then_some(()));
 }
