@@ -150,7 +150,8 @@ pub fn measure(vm: &Task, program: &str, hosts: &[String; 4], bytes: usize) -> R
         wait(SETTLED)?;
         report(&mut others.process)?;
     }
-    vm.multicast_bytes(&[pinger, ponger], STOP, Bytes::new())?;
+    // The pinger may wait for a reply, so it ends first and then stops the ponger.
+    vm.send_bytes(pinger, STOP, Bytes::new())?;
     vm.send_bytes(churner, tags::STOP, Bytes::new())?;
     vm.recv(churner, tags::ANSWER)?;
     Ok(others)
@@ -174,6 +175,7 @@ pub fn pinger() -> Result<()> {
     loop {
         if let Some(order) = vm.recv_timeout(master, vmlib::ANY, Duration::ZERO)? {
             if order.tag() == STOP {
+                vm.send_bytes(ponger, STOP, Bytes::new())?;
                 return Ok(());
             }
             vm.send_slice(master, REPORT, &times)?;
@@ -186,10 +188,9 @@ pub fn pinger() -> Result<()> {
 /// A task that replies to the pinger.
 pub fn ponger() -> Result<()> {
     let vm = vmlib::init()?;
-    let master = vm.parent().context("a ponger is spawned, not run")?;
     loop {
         let message = vm.recv(vmlib::ANY, vmlib::ANY)?;
-        if message.from() == master {
+        if message.tag() == STOP {
             return Ok(());
         }
         vm.send_bytes(message.from(), PING, message.into_bytes())?;
