@@ -395,3 +395,26 @@ fn a_drain_requested_at_a_host_far_behind_reports_that_it_was_ended_meanwhile() 
     assert_eq!(kind, FailKind::Refused);
     assert!(text.contains("was undone"), "{text}");
 }
+
+#[test]
+fn no_checkpoint_is_made_before_a_drain_that_is_proposed() {
+    let (mut world, _, workers) = setting(1);
+    // The log of the host to drain does not apply its proposal yet.
+    world.behind = Some(HostId(2));
+    let first = request(&mut world, 1, 2);
+    world.run_for(Duration::from_millis(50));
+    let save = DrainWay {
+        checkpoint: true,
+        ..DrainWay::default()
+    };
+    let conn = world.conn();
+    let number = world.console_request(1, conn, &Request::Drain("n2".to_owned(), save));
+    let Answer::Failed(failed) = answer(&mut world, (conn, number)) else {
+        panic!("it is refused");
+    };
+    assert!(failed.text.contains("has begun"), "{failed}");
+    world.behind = None;
+    let report = drained(&mut world, first);
+    assert_eq!((report.saved_count, report.moved_count), (0, 1));
+    assert_eq!(report.moved[0].0, workers[0]);
+}

@@ -477,6 +477,34 @@ fn the_end_of_a_drain_and_the_ends_of_tasks_make_room_for_a_suspended_applicatio
 }
 
 #[test]
+fn a_second_request_for_a_drain_keeps_the_option_of_the_first() {
+    let mut world = World::new(2);
+    let master = world.master(2, "master");
+    // The other host takes no more tasks.
+    let filler = world.master(1, "filler");
+    world.spawn(filler, "filler", 19, on(1));
+    // The log of the host to drain does not apply its proposal yet.
+    world.behind = Some(HostId(2));
+    let requests = [SUSPEND, DrainWay::default()].map(|way| {
+        let conn = world.conn();
+        let request = Request::Drain("n2".to_owned(), way);
+        let number = world.console_request(1, conn, &request);
+        world.run_for(Duration::from_millis(20));
+        (conn, number)
+    });
+    world.behind = None;
+    for (conn, number) in requests {
+        world.run_until("the drain", |world| {
+            world.console_answer(conn, number).is_some()
+        });
+        let Some(Answer::Drained(report)) = world.console_answer(conn, number) else {
+            panic!("it drains");
+        };
+        assert_eq!(report.suspended, [master]);
+    }
+}
+
+#[test]
 fn a_task_that_can_neither_leave_nor_be_suspended_stays_and_is_named() {
     let (mut world, master, workers) = setting();
     world.unsavable.insert(workers[1], u32::MAX);

@@ -29,9 +29,9 @@
 //!   application is suspended (`suspension`). The host then also drains if no other host takes
 //!   tasks.
 //!
-//! The host drains until the drain is undone, or until the host leaves. A request during the drain
-//! waits for the same end. A request after the drain makes the tasks that stayed be tried again;
-//! its reply reports all tasks.
+//! The host drains until the drain is undone, or until the host leaves. A request while tasks are
+//! moving gets the same report. A later request tries the tasks that stayed once more; its reply
+//! reports all tasks.
 //!
 //! A daemon can be configured to drain its host when it is asked to end
 //! ([`DaemonConfig::drain_at_stop`](crate::DaemonConfig)). Such a daemon leaves when the drain has

@@ -1,10 +1,16 @@
 //! The state of this host's drain, or its result.
+//!
+//! ```text
+//! no drain -> [Saving] -> Proposed -> Moving -> Idle      Idle -> as `no drain`, at a later request
+//! ```
+//!
+//! A drain that is given up is removed; if the daemon was asked to end, it becomes `Idle`.
 
 use crate::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_wire::{
     HostId, RequestKey, Tid, limits,
-    peer::{DrainReport, DrainWay, MoveReport},
+    peer::{DrainReport, MoveReport},
     task::{FailKind, Failed},
 };
 
@@ -13,8 +19,8 @@ use vm_wire::{
 pub(in crate::daemon) struct Drain {
     /// Requests whose replies wait for the end of the drain.
     pub(super) requesters: BTreeSet<RequestKey>,
-    /// Options of the drain.
-    pub(super) way: DrainWay,
+    /// Whether the applications of tasks that cannot leave are suspended.
+    pub(super) suspend: bool,
     /// The daemon was asked to end, and leaves at this time at the latest.
     pub(super) leave_by: Option<Time>,
     pub(super) stage: Stage,
@@ -131,6 +137,11 @@ impl Drain {
         }
     }
 
+    /// Whether a request or the end of the daemon is the reason for a drain that is not over.
+    pub(super) fn is_requested(&self) -> bool {
+        self.leave_by.is_some() || !matches!(self.stage, Stage::Idle)
+    }
+
     /// Whether the tasks leave.
     pub(super) fn is_moving(&self) -> bool {
         matches!(self.stage, Stage::Moving(_))
@@ -169,7 +180,7 @@ impl Drain {
     /// limit is [`limits::DRAIN_PATIENCE`]. If the daemon was asked to end, the limit is its
     /// remaining time; or, if suspension is to be tried afterwards, at most half of it.
     pub(super) fn waits_for(&mut self, now: Time, tid: Tid) -> bool {
-        let (leave_by, suspend) = (self.leave_by, self.way.suspend);
+        let (leave_by, suspend) = (self.leave_by, self.suspend);
         let begun = self.results.span.map_or(now, |span| span.begun);
         let Some(pass) = self.pass() else {
             return false;

@@ -69,8 +69,7 @@ impl Daemon {
             return self.send_drain_end(from, DrainEnd { request, result });
         }
         drain.requesters.insert(RequestKey::new(from, request));
-        let others = drain.way.suspend && (drain.is_moving() || drain.is_saving());
-        drain.way.suspend = way.suspend || others;
+        drain.suspend = way.suspend || (drain.suspend && drain.is_requested());
         match &mut drain.stage {
             Stage::Moving(pass) if way.suspend => {
                 // Tries the tasks that had to stay once more.
@@ -172,13 +171,14 @@ impl Daemon {
         }
     }
 
-    /// Begins the drain of this host, unless it has begun.
+    /// Proposes the drain to the log. Begins the pass if the host drains already; gives up if no
+    /// drain is possible.
     fn want_drain(&mut self) {
         let (state, me) = (self.cx.agreement.state(), self.cx.me);
         if self.drain.as_ref().is_some_and(Drain::is_moving) {
             return;
         }
-        let suspend = self.drain.as_ref().is_some_and(|drain| drain.way.suspend);
+        let suspend = self.drain.as_ref().is_some_and(|drain| drain.suspend);
         if state.is_draining(me) {
             self.begin_drain();
         } else if !state.is_living(me) || self.departure.is_underway() {
@@ -201,7 +201,8 @@ impl Daemon {
         }
     }
 
-    /// The log has voided the drain: another host began to drain, or this host drains already.
+    /// The log has voided the drain: no other host takes tasks any more, or this host drains
+    /// already.
     pub(in crate::daemon) fn on_not_draining(&mut self, host: HostId) {
         if host != self.cx.me || self.drain.is_none() {
             return;
@@ -255,7 +256,7 @@ impl Daemon {
     pub(in crate::daemon) fn drain_at_stop(&mut self, leave_by: Time) {
         let drain = self.drain.get_or_insert_default();
         drain.leave_by = Some(leave_by);
-        drain.way.suspend |= self.cx.config.suspend_at_stop;
+        drain.suspend |= self.cx.config.suspend_at_stop;
         if drain.is_saving() {
             // There is no time for checkpoints before the drain.
             drain.stage = Stage::Idle;
@@ -270,6 +271,7 @@ impl Daemon {
         drain.is_some_and(|drain| drain.leave_by.is_some())
     }
 
+    /// The host drains: begins the pass over its tasks, unless it has begun.
     fn begin_drain(&mut self) {
         let (now, me) = (self.cx.now, self.cx.me);
         let drain = self.drain.get_or_insert_default();
@@ -361,9 +363,7 @@ impl Daemon {
                 self.drain_later(tid);
             }
             // No checkpoint is made of an application with a suspended task.
-            Err(failed) if drain.way.suspend && !suspended => {
-                self.suspend_at_drain(app, tid, failed)
-            }
+            Err(failed) if drain.suspend && !suspended => self.suspend_at_drain(app, tid, failed),
             Err(failed) => {
                 let shown = tid.show(self.cx.machine).to_string();
                 drain.results.refuse(now, tid, &shown, failed);
