@@ -137,8 +137,8 @@ pub enum Command {
     /// Suspend an application: it ends with a checkpoint, and the machine keeps it for `resume`.
     #[command(after_long_help = SUSPEND_HELP)]
     Suspend {
-        /// After so long the application ends for good, as with `stop --checkpoint`: 90s, 5m, 2h.
-        /// Otherwise it waits until it is resumed.
+        /// Time after which the suspended application ends for good, as with `stop --checkpoint`:
+        /// 90s, 5m, 2h. Otherwise it waits until it is resumed.
         #[arg(long = "for", value_name = "TIME", value_parser = suspended_for)]
         time: Option<Duration>,
         /// The application: its master. Another task is suspended alone.

@@ -140,7 +140,7 @@ impl Interrupt {
     }
 }
 
-/// The effect of signals, until dropped.
+/// What a signal does while this value lives. When it is dropped, signals do what they did before.
 #[derive(Debug)]
 pub struct Phase {
     signals: Arc<Signals>,

@@ -1,6 +1,6 @@
 //! Names of signals, as Linux numbers them on every architecture that the machine runs on.
 
-/// Numbers from 1 on, in order.
+/// The names of the signals 1 to 31, by number.
 pub const NAMES: [&str; 31] = [
     "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
     "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",

@@ -60,8 +60,8 @@ fn is_alone() -> bool {
     matches!(threads, Ok(1))
 }
 
-/// A copy of this process that ends without a signal to it: 0 in the copy, and below 0 if there is
-/// none.
+/// Forks this process. The end of the copy sends no signal. Returns 0 in the copy, and a negative
+/// number on failure.
 fn clone() -> i64 {
     // SAFETY: without flags it is a fork: the copy has a memory of its own. This process has one
     // thread, so no lock is held by a thread that the copy lacks.

@@ -57,7 +57,7 @@ static LATE: AtomicBool = AtomicBool::new(false);
 /// A thread carries out orders.
 static CARRIES_OUT: AtomicBool = AtomicBool::new(false);
 
-/// From now on the nudge makes this process heed orders. If it is not a child of its daemon, the
+/// From now on SIGURG makes this process carry out the daemon's orders. If it is not a child of its daemon, the
 /// socket itself raises it (`at_end`). The sockets are not closed before the process ends.
 pub(crate) fn watch(
     data: BorrowedFd<'_>,
@@ -236,7 +236,7 @@ fn is_for_call(socket: BorrowedFd<'_>) -> bool {
         })
 }
 
-/// The one that saves this task while it runs, between its safe points if it has such.
+/// The saver of this task while it runs; of a portable task, between its safe points.
 fn checkpointer() -> &'static dyn Checkpointer {
     match is_portable() {
         true => &RUNNING,

@@ -68,8 +68,8 @@ impl Task {
     /// and can go on in a new process of the program on any host that has it, of whatever
     /// architecture. Called once, after [`crate::init()`], before anything else.
     ///
-    /// In a process that goes on from a saved state, that is returned; else what `fresh` makes. So a
-    /// program begins with this call and need not know which of the two it is.
+    /// Returns the saved state in a restored process, otherwise the result of `fresh`. So a program
+    /// begins with this call, and need not know which of the two it is.
     ///
     /// The state has to hold all that the program needs to go on from a safe point. Not carried are
     /// open files, threads, and variables of the environment but those that whoever started the task
@@ -286,7 +286,7 @@ impl Shared {
     }
 }
 
-/// How this process is to be started where the task goes on, with other folders there perhaps.
+/// How this process is to be started where the task resumes. Folders there may have other names.
 fn process_state(folders: Option<(&[u8], &[u8])>) -> Result<ProcessState, String> {
     let there = |path: Vec<u8>| -> Body {
         let below = |(here, there): (&[u8], &[u8])| {

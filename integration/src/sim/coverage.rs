@@ -113,7 +113,7 @@ named! {
         /// An image could not be restored.
         ImageLost = "image lost",
         /// The task resumed at the source because its image was lost.
-        TakenBack = "taken back for it",
+        Aborted = "aborted for it",
         /// The target's host was lost.
         TargetLost = "target lost",
         /// The log decided for `Stay` after the release.
@@ -125,17 +125,17 @@ named! {
         /// The source was lost after the release, and the task with it.
         SourceLostReleased = "source lost after release",
         /// The task resumed at the target while the source's daemon was stopped or had ended.
-        SourceGone = "went on without the source",
+        SourceGone = "resumed without the source",
         /// The task moved because its host drained, and a console got the report.
         Drained = "by drains",
         /// A console got the report of a committed move.
-        Answered = "console told",
+        Answered = "reported to consoles",
         /// The move returned the task to the host that it had just left.
         Back = "back at once",
         /// A coordinator cancelled a move.
-        CalledOff = "called off",
+        Cancelled = "cancelled",
         /// The source resumed the task because of a cancellation.
-        TakenBackByOrder = "taken back for that",
+        CancelledAtSource = "aborted for that",
         /// A coordinator took over a move of another coordinator.
         TakenOver = "taken over",
         /// An order of a former coordinator had no effect.
@@ -147,7 +147,7 @@ named! {
         /// A console got the report of a checkpoint.
         Checkpointed = "checkpoints",
         /// An application was restarted from a checkpoint.
-        WentBack = "went back",
+        Restarted = "restarts",
         /// A console got the reason why there is no checkpoint.
         NotCheckpointed = "not made",
         /// A single task was suspended.

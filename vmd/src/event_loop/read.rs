@@ -9,7 +9,7 @@ use vm_wire::limits;
 const READ_TIME: Duration = Duration::from_micros(500);
 /// Bound on the reports of one task that are read in a row.
 const REPORTS: u32 = 16;
-/// Number of stop signals after which the daemon ends without its farewells.
+/// Number of stop signals after which the daemon ends without leaving the machine in order.
 const STOPS: u32 = 3;
 
 impl EventLoop {

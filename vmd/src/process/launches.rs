@@ -89,7 +89,7 @@ impl Launches {
         self.tasks.add(spec.tid, console, Order::Task(spec));
     }
 
-    /// Has the process that becomes a saved task started, see [`Spawner::start_restorer`].
+    /// Orders the start of the process that becomes a saved task, see [`Spawner::start_restorer`].
     pub fn start_restorer(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
         self.images.add(tid, None, Order::Image { how, handed });
     }

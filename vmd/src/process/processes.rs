@@ -120,12 +120,12 @@ impl Processes {
         })
     }
 
-    /// Has the process of a task started.
+    /// Orders the start of the process of a task.
     pub fn launch(&mut self, spec: Box<LaunchSpec>) {
         self.launches.launch(spec);
     }
 
-    /// Has the process that becomes a saved task started, see [`Spawner::start_restorer`].
+    /// Orders the start of the process that becomes a saved task, see [`Spawner::start_restorer`].
     pub fn start_restorer(&mut self, tid: Tid, how: Back, handed: [OwnedFd; 3]) {
         self.launches.start_restorer(tid, how, handed);
     }

@@ -24,8 +24,8 @@ pub struct Output {
     pub lines: Option<LineCutter>,
     /// The console does not keep up, so nothing is read.
     pub paused: bool,
-    /// The process has ended, and this number of its own bytes is left. Bytes that other processes
-    /// write into the stream are not awaited.
+    /// After the process has ended: the number of its own bytes that are not read yet. Bytes that
+    /// other processes write into the stream are not awaited.
     pub left: Option<u64>,
 }
 

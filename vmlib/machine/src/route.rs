@@ -2,8 +2,8 @@
 //!
 //! The table holds every living task of the machine: on this host, or on another host with its
 //! incarnation there. It follows the log ([`Routes::born`], [`Routes::moved`], [`Routes::ended`]),
-//! so two daemons may differ for a moment. The incarnation in the header prevents that frames
-//! circle, and that frames for a living task are dropped:
+//! so two daemons may differ for a moment. The incarnation in the header keeps frames from
+//! circling, and frames for living tasks from being dropped:
 //!
 //! - A daemon that takes a frame from its own task writes the incarnation of the chosen route into
 //!   the header.
@@ -26,7 +26,7 @@ pub enum Route {
     /// On this host.
     Here {
         /// Whether frames can be written to the task: it has a data socket and is not frozen.
-        connected: bool,
+        open: bool,
     },
     /// On another host.
     There {
@@ -85,7 +85,7 @@ impl Routes {
     /// A task is on `host` with that incarnation.
     pub fn moved(&mut self, tid: Tid, host: HostId, incarnation: u32) {
         let route = match host == self.here {
-            true => Route::Here { connected: false },
+            true => Route::Here { open: false },
             false => Route::There { host, incarnation },
         };
         self.tasks.insert(tid, route);
@@ -98,9 +98,9 @@ impl Routes {
 
     /// Frames can be written to a task of this host from now on (`now`), or no longer: its data
     /// socket is gone, or the task is frozen.
-    pub fn set_connected(&mut self, tid: Tid, now: bool) {
-        if let Some(Route::Here { connected }) = self.tasks.get_mut(&tid) {
-            *connected = now;
+    pub fn set_open(&mut self, tid: Tid, now: bool) {
+        if let Some(Route::Here { open }) = self.tasks.get_mut(&tid) {
+            *open = now;
         }
     }
 
@@ -132,8 +132,8 @@ impl Routes {
     /// incarnation in a header that is forwarded.
     pub fn way(&self, header: &mut Header, from_peer: bool) -> Way {
         match self.tasks.get(&header.to) {
-            Some(Route::Here { connected: true }) => Way::Task,
-            Some(Route::Here { connected: false }) => Way::Absent,
+            Some(Route::Here { open: true }) => Way::Task,
+            Some(Route::Here { open: false }) => Way::Absent,
             Some(Route::There { host, incarnation }) => {
                 if from_peer && *incarnation <= header.incarnation {
                     return Way::Behind;
@@ -234,7 +234,7 @@ mod tests {
         routes.moved(tid(1, 2), HostId(2), 3);
         let mut header = to(tid(1, 1), 0);
         assert_eq!(routes.way(&mut header, false), Way::Absent);
-        routes.set_connected(tid(1, 1), true);
+        routes.set_open(tid(1, 1), true);
         assert_eq!(routes.way(&mut header, true), Way::Task);
         let mut header = to(tid(1, 2), 0);
         assert_eq!(routes.way(&mut header, false), Way::NoLink(HostId(2)));

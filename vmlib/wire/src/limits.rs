@@ -73,11 +73,14 @@ pub const MOVE_WORDS_MAX: usize = 1_024;
 /// Time for the image of a moving task to arrive.
 pub const MOVE_TIME: Duration = Duration::from_secs(600);
 /// Tasks that move at the same time in a drain: enough that one image is written while another is
-/// restored, few enough that they do not compete for links and disks.
+/// restored, few enough that they do not compete for links and disks. The same limit holds for
+/// the checkpoints and suspensions of a drain.
 pub const DRAIN_MOVES: usize = 4;
-/// Hosts to which a drain offers one task.
+/// Hosts to which a drain offers one task; also attempts at the checkpoint, or at the suspension, of
+/// one application.
 pub const DRAIN_TRIES: usize = 3;
-/// Time for which a drain waits for a task that is starting, ending or moving already.
+/// Time for which a drain waits for a task that is starting, ending or moving already, or has a child
+/// process.
 pub const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a drain checks whether such a task can be moved.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(100);

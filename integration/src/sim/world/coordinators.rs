@@ -239,7 +239,7 @@ impl World {
             }
             Order::MoveOrder(order) => Ok(self.forge(index, &order, mail.host)),
             Order::MoveCancel(_) => {
-                self.turns.note(Turn::CalledOff);
+                self.turns.note(Turn::Cancelled);
                 Ok(None)
             }
             _ => Ok(None),

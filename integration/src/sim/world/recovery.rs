@@ -127,7 +127,7 @@ impl World {
             ));
         }
         self.store.lives.insert(app, generation);
-        self.turns.note(Turn::WentBack);
+        self.turns.note(Turn::Restarted);
         self.trace(|| format!("{app} goes on in generation {generation}, from epoch {cut}"));
         let saved = self
             .store

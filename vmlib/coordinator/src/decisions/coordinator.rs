@@ -68,7 +68,7 @@ struct Move {
     /// cancelled.
     due: Option<Time>,
     /// Reason for the cancellation, once the move is being cancelled.
-    called_off: Option<String>,
+    cancelled: Option<String>,
     /// Time at which the order is sent to the owner again.
     again: Time,
 }
@@ -185,7 +185,7 @@ impl Coordinator {
             way: ask.way,
             phase: None,
             due: None,
-            called_off: None,
+            cancelled: None,
             again: match self.checkpoint {
                 None => now,
                 Some(_) => now + limits::CHECKPOINT_AWAITED,
@@ -316,7 +316,7 @@ impl Coordinator {
             host: requester,
             number: request,
         } = key;
-        let order = match &moving.called_off {
+        let order = match &moving.cancelled {
             Some(why) => Order::MoveCancel(MoveCancel {
                 term,
                 requester,
@@ -386,7 +386,7 @@ impl Coordinator {
             if let Some(moving) = self.moves.get_mut(&key)
                 && moving.due.is_some_and(|due| due <= now)
             {
-                moving.call_off();
+                moving.cancel();
             }
             self.ask_owner(now, key, out);
         }
@@ -398,7 +398,7 @@ impl Move {
     /// Sets the phase of the move and its time limit.
     fn enter(&mut self, now: Time, phase: MovePhase) {
         self.phase = Some(phase);
-        if self.called_off.is_some() && phase != MovePhase::Resumption {
+        if self.cancelled.is_some() && phase != MovePhase::Resumption {
             return;
         }
         self.due = match phase {
@@ -409,17 +409,17 @@ impl Move {
                 self.due.or(Some(now + limits::PHASE_IMAGE))
             }
             MovePhase::Resumption => {
-                self.called_off = None;
+                self.cancelled = None;
                 None
             }
         };
     }
 
-    fn call_off(&mut self) {
+    fn cancel(&mut self) {
         self.due = None;
         if let Some(phase) = self.phase {
             let text = format!("its {phase} took too long; the task runs on");
-            self.called_off = Some(text);
+            self.cancelled = Some(text);
         }
     }
 }
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_that_takes_too_long_is_called_off_until_the_owner_says_that_it_has_ended() {
+    fn a_phase_that_takes_too_long_is_cancelled_until_the_owner_says_that_it_has_ended() {
         let mut setting = Setting::new(1);
         setting.ask(7, 5);
         let begun = setting.now;
@@ -649,7 +649,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_called_off_once_the_log_decides() {
+    fn nothing_is_cancelled_once_the_log_decides() {
         let mut setting = Setting::new(1);
         setting.ask(7, 5);
         setting.report(7, 5, MoveState::In(MovePhase::Resumption));

@@ -203,7 +203,7 @@ impl Agreed {
         Ok(())
     }
 
-    /// Voids a move of a task: the task stays with its owner, in its next incarnation.
+    /// Ends a move that was not committed: the task stays with its owner, in its next incarnation.
     fn stay(&mut self, tid: Tid, host: HostId, incarnation: u32) -> Result<Applied, Void> {
         let task = self.owned(tid, host, incarnation)?;
         task.incarnation += 1;
@@ -391,6 +391,8 @@ impl Agreed {
         Ok(task)
     }
 
+    /// Commits a move: the task belongs to `to`, in its next incarnation. With `suspended`, commits
+    /// a suspension.
     fn relocate(
         &mut self,
         tid: Tid,

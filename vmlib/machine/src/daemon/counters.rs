@@ -43,7 +43,7 @@ pub struct MoveCounters {
     /// Moves to this host that failed because the source was lost after the release.
     pub sources_lost_released: u64,
     /// Moves that a coordinator cancelled.
-    pub called_off: u64,
+    pub cancelled: u64,
     /// Orders of former coordinators, which were rejected.
     pub orders_stale: u64,
     /// Coordinator processes of this host that ended, or did not start.

@@ -1,6 +1,6 @@
 //! Effects: orders of one subsystem of a daemon to another.
 //!
-//! A subsystem calls no sibling. It leaves an effect in the context, and `settle` delivers the
+//! A function of a subsystem's struct calls no sibling. It leaves an effect in the context, and `settle` delivers the
 //! effects in their order. If the delivery of an effect leaves more effects, these are delivered
 //! before the effects that waited already, as if the subsystem had called its sibling.
 

@@ -1,4 +1,4 @@
-//! One task whose process is, or was, on this host.
+//! One task of this host.
 
 use super::{
     absent::Absent,
@@ -8,11 +8,12 @@ use super::{
 use std::collections::{BTreeSet, VecDeque};
 use vm_wire::{Frame, HostId, Tid, agreed::ExitStatus, limits, peer::Belongings, task::Watched};
 
-/// A task whose process is, or was, on this host.
+/// A task of this host: its process is starting, runs or has ended here, or the task is suspended
+/// here.
 #[derive(Debug)]
 pub(super) struct LocalTask {
     pub app: Tid,
-    /// Number of tasks in its spawn request; these are its siblings.
+    /// Number of tasks in its spawn request, itself included.
     pub siblings: usize,
     /// The host of the console of its application; [`HostId::NONE`] without a console.
     pub console: HostId,
@@ -122,7 +123,7 @@ impl LocalTask {
         self.watches = belongings.watches.into_iter().collect();
     }
 
-    /// Whether the task runs, and is neither starting nor ending.
+    /// Whether the task has a data socket or is suspended, and no end of it was proposed.
     pub fn is_settled(&self) -> bool {
         self.process.takes_notices() && self.end == End::None
     }

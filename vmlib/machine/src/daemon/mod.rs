@@ -6,8 +6,9 @@
 //!
 //! # Parts
 //!
-//! Each folder is a subsystem: its tables are structs in files that import no step, and its steps are
-//! files that no table imports.
+//! Each folder is a subsystem: its tables are structs in files that import no step. Its steps are
+//! functions in files that no table imports: of the subsystem's struct, or of `Daemon` where a step
+//! needs several subsystems.
 //!
 //! | folder or file | what it decides |
 //! |---|---|
@@ -202,8 +203,8 @@ impl Daemon {
         self.cx.keeper.bytes()
     }
 
-    /// The tasks in the local table: each has a process here, or an end that this daemon still
-    /// handles.
+    /// The tasks in the local table: each has a process here, is suspended here, or has an end
+    /// that this daemon still handles.
     pub fn local_tasks(&self) -> impl Iterator<Item = Tid> {
         self.tasks.keys().copied()
     }

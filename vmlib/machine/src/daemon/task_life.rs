@@ -1,4 +1,19 @@
 //! The life of a task on this host: the start of its process, the process, and the task's end.
+//!
+//! ```text
+//! Launch   NotBegun -> Begun -> Done          Begun -> NotBegun: the start failed
+//! Process  Unconnected -> Connected           it has enrolled, once
+//!          Connected -> Unconnected           its data socket was closed
+//!          either -> Ended                    the process has ended
+//!          either -> Suspended                the log has suspended the task
+//!          Suspended -> Ended -> Connected    the log has resumed the task here
+//! End      None -> Proposed -> Applied        an end that another daemon proposed: None -> Applied
+//! ```
+//!
+//! A task that arrives or is restored begins as `Connected`; as `Suspended` if it was handed on; as
+//! `Ended` if its process ended before the log gave the task to this host. If the log voids a
+//! proposed end, because the task has a new incarnation, the end stays `Proposed` and is proposed
+//! again.
 
 use crate::Time;
 use vm_wire::{agreed::ExitStatus, checkpoint::Part};
@@ -6,8 +21,8 @@ use vm_wire::{agreed::ExitStatus, checkpoint::Part};
 /// The start of a task's process by this daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Launch {
-    /// Not ordered from the shell, not successful, or not done by this daemon: the process was
-    /// started from a shell, or the task has arrived or was restored.
+    /// The daemon has not ordered the start, or the start failed. Or the daemon does not start this
+    /// process: a user started it, or the task has arrived or was restored.
     NotBegun,
     /// Ordered from the shell at this time. The task may enrol before the shell reports the start.
     Begun(Time),
@@ -23,7 +38,7 @@ pub(super) enum Process {
     Unconnected,
     /// It runs and has a data socket.
     Connected,
-    /// It has ended.
+    /// It has ended. A suspended task that resumes here passes through this state.
     Ended,
     /// There is none: the task is suspended, and its image is this one in the store.
     Suspended(Part),

@@ -24,10 +24,11 @@ pub enum MoveInput {
     /// callbacks around the save.
     InCalls(Tid),
     /// A task has stopped, as `MoveOutput::Hold` ordered: a portable task at a safe point, a task with
-    /// callbacks in a call of the library, before the callbacks. The latter also comes before a
-    /// save without `Hold`.
+    /// callbacks in a call of the library, before the callbacks. For a task with callbacks it also
+    /// comes before a save that no `Hold` preceded.
     Held(Tid),
-    /// A task is frozen and has written its image. Or the task continues, for the given reason.
+    /// A task is frozen and has written its image. Or the save failed, or the image could not be
+    /// sent; in the latter case the task is still frozen.
     Frozen(Tid, Result<Written, Failed>),
     /// The image of an expected task is whole, and its process is ready, frozen; or why not.
     Arrived(Tid, Result<(), Failed>),
@@ -107,8 +108,8 @@ pub enum MoveOutput {
         /// console.
         raw: bool,
     },
-    /// The process of a task belongs to another host's task, or will never become a task: deliver
-    /// its output, end it, and report no end.
+    /// End the process of a task that belongs to another host, is suspended, or will not run here.
+    /// Deliver its remaining output; no `Ended` follows.
     Discard(Tid),
 }
 

@@ -45,7 +45,7 @@ pub enum ProcessOutput {
     },
     /// Start a process; `Launched` or `LaunchFailed` follows.
     Launch(Box<LaunchSpec>),
-    /// Watch the process of a task that the shell did not launch (enrolled from a shell).
+    /// Watch the process of a task that a user has started, and not the daemon.
     Adopt(Tid, u32),
     /// Send a signal to the process of a task, or to its process group.
     Signal(Tid, i32),

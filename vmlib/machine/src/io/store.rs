@@ -55,8 +55,8 @@ pub enum StoreInput {
 /// An order to the store of checkpoints.
 #[derive(Debug)]
 pub enum StoreOutput {
-    /// Open a pipe into the store for the image of a task. `Stored` follows when the image is whole
-    /// there.
+    /// Open a pipe into the store for the image of a task. [`StoreInput::Part`] follows when the
+    /// image is whole there.
     Part {
         /// The task.
         tid: Tid,
@@ -162,7 +162,8 @@ pub enum StoreOutput {
         /// `true`: the bytes of its file; `false`: its content, verified.
         file: bool,
     },
-    /// List the checkpoints of an application in the store. `Stocked` with that number follows.
+    /// List the checkpoints of an application in the store. [`StoreInput::Inventory`]
+    /// with that number follows.
     Inventory {
         /// Number of the reply.
         question: u64,

@@ -402,12 +402,12 @@ fn a_move_that_takes_too_long_is_aborted() {
     let (mut world, master, worker) = setting();
     stays_in(&mut world, MovePhase::Initialisation);
     let request = world.request_move(1, worker, 3);
-    let failed = world.moved(request).expect_err("it was called off");
+    let failed = world.moved(request).expect_err("it was cancelled");
     assert!(
         failed.text.contains("initialisation took too long"),
         "{failed}"
     );
-    assert_eq!(counters(&world, 2).called_off, 1);
+    assert_eq!(counters(&world, 2).cancelled, 1);
     world.lost = None;
     world.run_for(Duration::from_secs(10));
     let again = world.request_move(1, worker, 3);

@@ -97,9 +97,7 @@ impl Daemon {
             task.frozen = true;
         }
         // A portable task may need messages to come to a safe point.
-        self.cx
-            .routes
-            .set_connected(tid, self.stops(tid).is_portable());
+        self.cx.routes.set_open(tid, self.stops(tid).is_portable());
         let epochs = self.cx.agreement.state().epochs(of.app);
         let by = match epochs.policy {
             _ if of.ends_app => SavedBy::Standing,
@@ -158,7 +156,7 @@ impl Daemon {
             Ok(written) => {
                 let cuts = &mut self.checkpoints.cuts;
                 cuts.on_frozen(self.cx.now, tid, written);
-                self.cx.routes.set_connected(tid, false);
+                self.cx.routes.set_open(tid, false);
                 if of.ends_app {
                     return self.review_part(tid);
                 }
@@ -209,7 +207,7 @@ impl Daemon {
         };
         task.stops = Stops::AtSafePoints;
         if self.checkpoints.cuts.on_portable(tid) {
-            self.cx.routes.set_connected(tid, true);
+            self.cx.routes.set_open(tid, true);
         }
     }
 }

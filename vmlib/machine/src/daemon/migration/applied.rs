@@ -85,7 +85,7 @@ impl Daemon {
             return;
         };
         let connected = task.process.is_connected() && !task.end.leaves() && !task.frozen;
-        self.cx.routes.set_connected(tid, connected);
+        self.cx.routes.set_open(tid, connected);
         if let Some(status) = task.end.proposed() {
             // The process ended meanwhile. The exit that was proposed then is void.
             self.cx.agreement.propose(Change::Exit {
@@ -138,7 +138,7 @@ impl Daemon {
         }
         self.cx.counters.moves.came += 1;
         self.tasks.insert(tid, task);
-        self.cx.routes.set_connected(tid, !arrived.lost && !rests);
+        self.cx.routes.set_open(tid, !arrived.lost && !rests);
         let generation = self.cx.living_generation_of(tid);
         match rests {
             // No image is sent for a suspended task.

@@ -155,9 +155,9 @@ impl Daemon {
         self.migration.orders.held.remove(&key);
         let moving = self.migration.leaving.get(&tid);
         if moving.is_some_and(|moving| moving.requester == key) && !self.is_released(tid) {
-            self.cx.counters.moves.called_off += 1;
+            self.cx.counters.moves.cancelled += 1;
             let shown = tid.show(self.cx.machine);
-            let text = format!("the move of {shown} was called off: {why}");
+            let text = format!("the move of {shown} was cancelled: {why}");
             return self.abort_move(tid, Failed::new(FailKind::System, text));
         }
         if !self.report(key, tid) {

@@ -49,6 +49,7 @@ pub(in crate::daemon) struct Leaving {
     pub doubted: bool,
 }
 
+/// How far the source is with a move. The phase that is reported is derived from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::daemon) enum Stage {
     /// The source has sent its offer to the target.

@@ -183,7 +183,7 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
-        self.cx.routes.set_connected(tid, false);
+        self.cx.routes.set_open(tid, false);
     }
 
     /// The task is frozen and has written its image; or it reports a failure, and the move is
@@ -407,7 +407,7 @@ impl Daemon {
         let connected = task.process.is_connected() && !task.end.leaves();
         let generation = self.cx.agreement.state().epochs(task.app).generation;
         let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
-        self.cx.routes.set_connected(tid, connected);
+        self.cx.routes.set_open(tid, connected);
         self.cx.emit(MoveOutput::Resume {
             tid,
             generation,

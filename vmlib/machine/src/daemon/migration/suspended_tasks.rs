@@ -252,7 +252,7 @@ impl Daemon {
         (task.pid, task.frozen) = (0, true);
         let killed = task.signalled == Some(SIGKILL);
         let (app, status) = (task.app, task.end.proposed());
-        self.cx.routes.set_connected(tid, false);
+        self.cx.routes.set_open(tid, false);
         self.cx.emit(MoveOutput::Discard(tid));
         if let Some(status) = status {
             // The process ended meanwhile. The exit that was proposed then is void.
@@ -358,7 +358,7 @@ impl Daemon {
         let raw = app == tid && task.console != HostId::NONE;
         let sent_again = task.absent.missed_chunks();
         let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
-        self.cx.routes.set_connected(tid, !lost);
+        self.cx.routes.set_open(tid, !lost);
         let generation = self.cx.agreement.state().epochs(app).generation;
         self.cx.emit(MoveOutput::Begin {
             tid,

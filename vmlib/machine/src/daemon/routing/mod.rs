@@ -24,7 +24,8 @@ pub(super) struct Routing {
     pub links: BTreeMap<HostId, Link>,
     /// Frames that wait for links, by host.
     pub absent_links: BTreeMap<HostId, Absent>,
-    /// Bytes of the frames that wait for links, or for local tasks without a data socket.
+    /// Bytes of the frames that wait for links, or for local tasks that have not enrolled
+    /// or are frozen.
     pub absent_bytes: usize,
     /// Whether the endpoint may have received a message.
     pub mail: bool,

@@ -55,7 +55,7 @@ impl Daemon {
                     absent.take(&frame, &mut self.routing.absent_bytes);
                 }
             }
-            Way::Absent => self.await_socket(frame, from_peer),
+            Way::Absent => self.wait_for_task(frame, from_peer),
             Way::Behind => self.hold(frame, from_peer),
             Way::Circling => self.cx.counters.circling += 1,
             Way::Unknown => self.route_unknown(frame, from_peer),
@@ -71,7 +71,7 @@ impl Daemon {
 
     /// Handles a frame for a local task that takes nothing now: it has no data socket, or it is
     /// frozen.
-    fn await_socket(&mut self, frame: Frame, from_peer: bool) {
+    fn wait_for_task(&mut self, frame: Frame, from_peer: bool) {
         let Some(task) = self.tasks.get_mut(&frame.header.to) else {
             if self.is_of_next_life(&frame.header) {
                 self.hold(frame, from_peer);

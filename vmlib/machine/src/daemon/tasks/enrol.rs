@@ -142,7 +142,7 @@ impl Daemon {
             inbox_bytes: self.cx.config.inbox_bytes,
         };
         let (waited, missed) = local.absent.leave(&mut self.routing.absent_bytes);
-        self.cx.routes.set_connected(tid, true);
+        self.cx.routes.set_open(tid, true);
         let frame = welcome.frame().between(self.cx.tid, tid);
         let coordinator = match welcome.app == tid {
             true => self.await_coordinator(tid),
@@ -183,7 +183,7 @@ impl Daemon {
         let task = self.tasks.get_mut(&tid);
         if let Some(task) = task.filter(|task| !task.is_suspended()) {
             task.process.disconnect();
-            self.cx.routes.set_connected(tid, false);
+            self.cx.routes.set_open(tid, false);
         }
     }
 

@@ -55,7 +55,7 @@ impl Daemon {
         }
         self.cx.keeper.left(tid, exit.last);
         // Acknowledgements of the task's messages go to the keeper from now on.
-        self.cx.routes.set_connected(tid, false);
+        self.cx.routes.set_open(tid, false);
         self.propose_exit(tid, ExitStatus::Left(exit.status));
         Reply::Later(Waiting::Exit)
     }
@@ -133,7 +133,7 @@ impl Daemon {
             task.launch = Launch::NotBegun;
         }
         let (app, together) = (task.app, task.end.together());
-        self.cx.routes.set_connected(tid, false);
+        self.cx.routes.set_open(tid, false);
         self.propose_exit(tid, status);
         match together {
             // The task is restarted, or will be.
