@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::{
     collections::BTreeMap,
     env,
+    ffi::OsStr,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -27,7 +28,7 @@ impl Programs {
     /// # Errors
     /// When the build fails; cargo has said why.
     pub fn build() -> Result<Self> {
-        let binaries = executables(&mut build_command())?;
+        let binaries = executables(&mut build_command(&names()?))?;
         let daemon = binaries.get("vmd").context("cargo has built no vmd")?;
         let folder = daemon.parent().context("vmd is in no folder")?.to_owned();
         Ok(Programs { binaries, folder })
@@ -89,17 +90,25 @@ pub fn executables(build: &mut Command) -> Result<BTreeMap<String, PathBuf>> {
     Ok(binaries)
 }
 
-fn build_command() -> Command {
+/// The names of the daemon, the console and the examples.
+fn names() -> Result<Vec<String>> {
+    let mut names = vec!["vmd".to_owned(), "vm".to_owned()];
+    let folder = Path::new(MANIFEST).with_file_name("examples/src/bin");
+    let entries = folder.read_dir().context("reading the examples' folder")?;
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(OsStr::to_str);
+        names.push(name.context("an example without a name")?.to_owned());
+    }
+    Ok(names)
+}
+
+/// The build of these programs. It selects the whole workspace, as the alias does that has built the
+/// running program: then both have the same features, and no crate is built twice.
+fn build_command(names: &[String]) -> Command {
     let mut command = cargo();
-    command.args(["build", "--bins", "--manifest-path", MANIFEST]);
-    command.args([
-        "--package",
-        "vmd",
-        "--package",
-        "vm-console",
-        "--package",
-        "vm-examples",
-    ]);
+    command.args(["build", "--workspace", "--manifest-path", MANIFEST]);
+    command.args(names.iter().flat_map(|name| ["--bin", name]));
     command.arg("--message-format=json-render-diagnostics");
     if !cfg!(debug_assertions) {
         command.arg("--release");
@@ -113,10 +122,18 @@ mod tests {
 
     #[test]
     fn cargo_tells_what_it_builds() {
-        assert!(build_command().get_args().all(|word| word != "--quiet"));
+        let names = names().expect("the examples");
+        assert!(
+            build_command(&names)
+                .get_args()
+                .all(|word| word != "--quiet")
+        );
         let aliases = Path::new(MANIFEST).with_file_name(".cargo/config.toml");
         let aliases = std::fs::read_to_string(aliases).expect("the aliases");
         assert!(aliases.contains("demo = "), "{aliases}");
         assert!(!aliases.contains("--quiet"), "{aliases}");
+        // The programs of aliases are built with the features of the whole workspace, too.
+        let runs = aliases.lines().filter(|line| line.contains("\"run "));
+        assert_eq!(runs.filter(|line| line.contains("--package")).count(), 0);
     }
 }
