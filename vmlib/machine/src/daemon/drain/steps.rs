@@ -287,6 +287,9 @@ impl Daemon {
 
     /// Continues this host's drain as far as possible.
     pub(in crate::daemon) fn review_drain(&mut self) {
+        if self.drain.is_none() {
+            return;
+        }
         self.sweep_lost_drain();
         self.review_saves();
         while let Some(tid) = self.next_to_drain() {

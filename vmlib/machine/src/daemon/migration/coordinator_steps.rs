@@ -451,6 +451,9 @@ impl Daemon {
     /// No proposal of this daemon is pending any more: proposed terms that were not applied were
     /// void. (See [`Daemon::sweep_lost_births`].)
     pub(in crate::daemon) fn sweep_lost_terms(&mut self) {
+        if self.migration.coordinators.proposed.is_empty() {
+            return;
+        }
         for app in std::mem::take(&mut self.migration.coordinators.proposed) {
             self.review_coordinator(app);
         }

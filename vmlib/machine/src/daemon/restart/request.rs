@@ -211,6 +211,9 @@ impl Restarts {
     /// request, this daemon received a snapshot instead of the entries with its result. (See
     /// [`Daemon::sweep_lost_births`](crate::Daemon::sweep_lost_births).)
     pub fn sweep_lost_restarts(&mut self, cx: &mut Context) {
+        if self.requests.is_empty() {
+            return;
+        }
         let state = cx.agreement.state();
         let is_lost = |(request, asked): &(&u64, &RestartRequest)| {
             let reviving = state.reviving(asked.restart.app);

@@ -46,6 +46,9 @@ impl Daemon {
     /// for were void, and this daemon was not notified. Proposes these changes again. (A daemon
     /// that is far behind receives a snapshot, and not the result of each change.)
     pub(in crate::daemon) fn sweep_lost_memberships(&mut self) {
+        if self.parked.by_group.is_empty() {
+            return;
+        }
         let waiting = self.parked.by_group.values().flatten();
         let lost = waiting.filter_map(|tid| match &self.tasks.get(tid)?.waiting {
             Some(Waiting::Membership(change)) => Some((*tid, change.clone())),
