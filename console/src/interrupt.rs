@@ -140,7 +140,8 @@ impl Interrupt {
     }
 }
 
-/// What a signal does while this value lives. When it is dropped, signals do what they did before.
+/// A phase of the console, in which a signal has the effect of that phase. Dropping the value returns
+/// to the phase before.
 #[derive(Debug)]
 pub struct Phase {
     signals: Arc<Signals>,

@@ -67,7 +67,7 @@ fn links_that_are_destroyed_are_made_again() {
     }
 }
 
-/// What a daemon of that name prints when it wants to join the founder's machine, and is refused.
+/// The error text of a daemon of that name that the founder's machine refuses.
 fn refusal(founder: &Daemon, name: &str) -> String {
     let temp = tempfile::tempdir().expect("a temporary folder");
     let address = founder.address().expect("listening");

@@ -102,7 +102,7 @@ impl<'a> Faults<'a> {
     /// # Errors
     /// When a host does not return, or does not end.
     pub fn turn(&mut self, cluster: &mut Cluster) -> Result<()> {
-        self.start_restorer(cluster)?;
+        self.restart_host(cluster)?;
         let Some(strike) = self.next.filter(|_| self.left > 0) else {
             return Ok(());
         };
@@ -177,7 +177,7 @@ impl<'a> Faults<'a> {
         Ok(())
     }
 
-    fn start_restorer(&mut self, cluster: &mut Cluster) -> Result<()> {
+    fn restart_host(&mut self, cluster: &mut Cluster) -> Result<()> {
         for away in &mut self.away {
             if away.trials == 0 && away.since.elapsed() >= self.back {
                 away.trials = 1;

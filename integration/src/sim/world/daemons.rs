@@ -95,7 +95,7 @@ impl World {
             Ok(answer) if frame.header.request == 2 => {
                 self.drain_answered(conn, &answer)?;
                 self.checkpoint_answered(conn, &answer)?;
-                self.is_replied(conn, &answer)
+                self.on_reply(conn, &answer)
             }
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),

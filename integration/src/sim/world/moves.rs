@@ -119,7 +119,7 @@ impl World {
     }
 
     /// Handles the reply to the request of a console.
-    pub(super) fn is_replied(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
+    pub(super) fn on_reply(&mut self, conn: ConnId, answer: &Answer) -> Result<(), String> {
         let Some(request) = self.requests.get_mut(&conn) else {
             return Ok(());
         };

@@ -37,7 +37,8 @@ pub struct DaemonConfig {
     /// The time of day at the shell's [`Time`](crate::Time) 0, in milliseconds since 1970.
     pub clock_ms: u64,
     /// Time limit for the links that a host makes at once when it is admitted to a machine
-    /// ([`LinkOutput::AllUp`](crate::LinkOutput::AllUp)). `None`: the daemon makes links on demand only.
+    /// ([`LinkOutput::AllUp`](crate::LinkOutput::AllUp)). `None`: the daemon makes links on demand
+    /// only.
     pub link_time: Option<Duration>,
     /// The configuration of the agreement.
     pub agreement: AgreementConfig,

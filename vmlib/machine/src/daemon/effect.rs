@@ -1,7 +1,7 @@
 //! Effects: orders of one subsystem of a daemon to another.
 //!
-//! A function of a subsystem's struct calls no sibling. It leaves an effect in the context, and `settle` delivers the
-//! effects in their order. If the delivery of an effect leaves more effects, these are delivered
+//! A function of a subsystem's struct calls no sibling. It leaves an effect in the context, and
+//! `settle` delivers the effects in their order. If the delivery of an effect leaves more effects, these are delivered
 //! before the effects that waited already, as if the subsystem had called its sibling.
 
 use super::requester::Requester;

@@ -238,18 +238,24 @@ fn tasks_of_a_lost_disk_restart_from_the_second_copies() {
     assert_eq!(holders, [vec![2, 4], vec![1, 4]]);
 }
 
+/// The request of a console that restarts an application from its last checkpoint, and shows its
+/// output.
+fn attached_restart(app: Tid) -> Request {
+    Request::Restart {
+        app,
+        from: None,
+        attach: true,
+        keep_files: false,
+    }
+}
+
 #[test]
 fn an_image_is_sent_to_the_host_of_its_restored_task() {
     let (mut world, master, workers) = setting();
     world.stop(master);
     // The master is restored on the host of its console.
     let conn = world.conn();
-    let request = Request::Restart {
-        app: master,
-        from: None,
-        attach: true,
-        keep_files: false,
-    };
+    let request = attached_restart(master);
     let answer = world.console(2, conn, &request);
     assert!(matches!(answer, Answer::Restarted(_)), "{answer:?}");
     assert_eq!(lives_on(&world, 1, master), Some(2));
@@ -265,12 +271,7 @@ fn the_loss_of_a_host_that_has_sent_an_image_does_not_fail_the_restart() {
     world.stop(master);
     world.store.held.insert(workers[0]);
     let conn = world.conn();
-    let request = Request::Restart {
-        app: master,
-        from: None,
-        attach: true,
-        keep_files: false,
-    };
+    let request = attached_restart(master);
     let number = world.console_request(2, conn, &request);
     let sent = (HostId(1), master, HostId(2));
     world.run_until("the image", |world| {

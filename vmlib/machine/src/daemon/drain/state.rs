@@ -96,7 +96,7 @@ pub(super) struct Busy {
     pub(super) again: Time,
 }
 
-/// What the report of a drain tells.
+/// The results that the report of a drain contains.
 #[derive(Debug, Default)]
 pub(super) struct Results {
     /// The last pass that found tasks; `None` before the first.
@@ -298,7 +298,7 @@ pub(super) fn nowhere() -> Failed {
 }
 
 /// The failure of a drain that a user has undone.
-pub(super) fn taken_back() -> Failed {
+pub(super) fn undone() -> Failed {
     let text = "the drain was undone; the other tasks run on where they are";
     Failed::new(FailKind::Refused, text)
 }

@@ -1,6 +1,6 @@
 //! The steps of a drain.
 
-use super::state::{Drain, Saves, Stage, nowhere, taken_back};
+use super::state::{Drain, Saves, Stage, nowhere, undone};
 use crate::{
     Output, Time,
     daemon::{Daemon, context::Timer, local_task::LocalTask, requester::Requester},
@@ -217,7 +217,7 @@ impl Daemon {
     pub(in crate::daemon) fn on_host_resumed(&mut self, host: HostId) {
         self.consoles.on_host_resumed(&mut self.cx, host);
         if host == self.cx.me {
-            self.give_up_drain(taken_back());
+            self.give_up_drain(undone());
         }
     }
 
@@ -232,7 +232,7 @@ impl Daemon {
         }
         match self.cx.agreement.state().is_draining(self.cx.me) {
             true => self.begin_drain(),
-            false => self.give_up_drain(taken_back()),
+            false => self.give_up_drain(undone()),
         }
     }
 

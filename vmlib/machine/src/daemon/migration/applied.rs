@@ -84,8 +84,8 @@ impl Daemon {
         let Some(task) = self.tasks.get(&tid) else {
             return;
         };
-        let connected = task.process.is_connected() && !task.end.leaves() && !task.frozen;
-        self.cx.routes.set_open(tid, connected);
+        let open = task.process.is_connected() && !task.end.leaves() && !task.frozen;
+        self.cx.routes.set_open(tid, open);
         if let Some(status) = task.end.proposed() {
             // The process ended meanwhile. The exit that was proposed then is void.
             self.cx.agreement.propose(Change::Exit {

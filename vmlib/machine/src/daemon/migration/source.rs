@@ -404,10 +404,10 @@ impl Daemon {
         if !std::mem::replace(&mut task.frozen, false) {
             return;
         }
-        let connected = task.process.is_connected() && !task.end.leaves();
+        let open = task.process.is_connected() && !task.end.leaves();
         let generation = self.cx.agreement.state().epochs(task.app).generation;
         let (waited, missed) = task.absent.leave(&mut self.routing.absent_bytes);
-        self.cx.routes.set_open(tid, connected);
+        self.cx.routes.set_open(tid, open);
         self.cx.emit(MoveOutput::Resume {
             tid,
             generation,
