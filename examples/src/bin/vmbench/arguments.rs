@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::peers::works::Kind;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -18,6 +19,13 @@ pub struct Arguments {
     /// are measured only if they are named
     #[arg(long, global = true, value_name = "TEXT", default_value = "")]
     pub only: String,
+    /// Prefix of an MPI to compare with, which has bin/mpicc and bin/mpirun. Also found: prefixes in
+    /// VMBENCH_MPI, separated by colons, and the mpicc in PATH
+    #[arg(long, global = true, value_name = "DIR")]
+    pub mpi: Vec<PathBuf>,
+    /// Write a plot of the round trips beside those of the peers to this file, as SVG
+    #[arg(long, global = true, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
     /// Process ids of the daemons, for the rows that pin them.
     #[arg(long, global = true, hide = true)]
     pub daemons: Vec<u32>,
@@ -65,6 +73,28 @@ pub enum Role {
     /// The task that replies to the pinger.
     #[command(hide = true)]
     Ponger,
+    /// The master of a work that is compared with peers.
+    #[command(hide = true)]
+    Work {
+        /// What the tasks do.
+        kind: Kind,
+        /// Size of a message.
+        bytes: usize,
+        /// Number of operations.
+        count: usize,
+        /// Number of tasks.
+        tasks: u32,
+    },
+    /// A task of such a work.
+    #[command(hide = true)]
+    Member {
+        /// What the tasks do.
+        kind: Kind,
+        /// Size of a message.
+        bytes: usize,
+        /// Number of operations.
+        count: usize,
+    },
     /// A bare process that fills its memory from its standard input.
     #[command(hide = true)]
     BareFill {

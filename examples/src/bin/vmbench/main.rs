@@ -8,7 +8,8 @@
 //!
 //! A move is compared with the transfer of its bytes alone ([`sealed`]); a checkpoint and a restart
 //! with files of the same size ([`disk`](saved::disk)); and stretches of a run with checkpoints
-//! with stretches without ([`policies`](saved::policies)).
+//! with stretches without ([`policies`](saved::policies)). Messages and groups are also compared with
+//! other message-passing systems, if there are some on this computer ([`peers`]).
 //!
 //! | module | is |
 //! |---|---|
@@ -23,6 +24,7 @@
 //! | [`sealed`] | memory that goes to another process, encrypted |
 //! | [`others`] | what moves cost those that have no part in them |
 //! | [`saved`] | checkpoints, restarts and recovery, of machines of their own |
+//! | [`peers`] | the same works with vmlib and with installations of MPI |
 //!
 //! The program that a person starts builds what is needed, starts a machine of four daemons on this
 //! computer and runs itself in it. It measures the rows of [`saved`] itself, from a console, as a
@@ -34,6 +36,7 @@ mod bare;
 mod measure;
 mod others;
 mod ours;
+mod peers;
 mod plans;
 mod relay;
 mod rows;
@@ -41,9 +44,13 @@ mod saved;
 mod sealed;
 mod tags;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use arguments::{Arguments, Role};
 use clap::Parser;
+use peers::{
+    Choice,
+    measured::{self, Measured},
+};
 use plans::{Plan, What};
 use rows::{Figures, Row};
 use std::{fs, process::ExitCode};
@@ -67,6 +74,13 @@ fn main() -> Result<ExitCode> {
         Some(Role::Holders { bytes, count }) => saved::holders::master(*bytes, *count)?,
         Some(Role::Pinger) => others::pinger()?,
         Some(Role::Ponger) => others::ponger()?,
+        Some(Role::Work {
+            kind,
+            bytes,
+            count,
+            tasks,
+        }) => peers::tasks::master(*kind, *bytes, *count, *tasks)?,
+        Some(Role::Member { kind, bytes, count }) => peers::tasks::member(*kind, *bytes, *count)?,
         Some(Role::BareFill { bytes }) => sealed::fill(*bytes)?,
         Some(Role::BareMemory { bytes }) => sealed::fill_memory(*bytes),
         Some(Role::BareRead { files }) => saved::disk::read_here(files)?,
@@ -80,7 +94,21 @@ fn main() -> Result<ExitCode> {
 /// Measures the rows, and shows them.
 fn start(arguments: &Arguments) -> Result<ExitCode> {
     let interrupt = Interrupt::catch()?;
-    let plans = plans::chosen(&arguments.only)?;
+    let (plans, choice) = (
+        plans::chosen(&arguments.only),
+        Choice::find(arguments, &interrupt)?,
+    );
+    if choice.lacks_peers {
+        eprintln!("{}", peers::HOW_TO_GET);
+    }
+    ensure!(
+        !plans.is_empty() || !choice.is_empty() || choice.lacks_peers,
+        "--only {}: no row has such a name",
+        arguments.only
+    );
+    if plans.is_empty() && choice.is_empty() {
+        return tell(arguments, Vec::new(), Vec::new());
+    }
     let programs = Programs::build()?;
     let (inside, outside): (Vec<Plan>, Vec<Plan>) = plans.into_iter().partition(Plan::is_inside);
     let mut rows = Vec::new();
@@ -91,16 +119,32 @@ fn start(arguments: &Arguments) -> Result<ExitCode> {
         }
     }
     rows.extend(measure_outside(arguments, &outside, &programs, &interrupt)?);
+    let measured = peers::measure(&choice, &programs, arguments.turns, &interrupt)?;
+    let beside = Vec::from_iter(measured.iter().flat_map(Measured::rows));
+    if let Some(file) = &arguments.plot {
+        let plot = measured::plot(&measured)?;
+        fs::write(file, plot).with_context(|| format!("writing {}", file.display()))?;
+    }
+    tell(arguments, rows, beside)
+}
+
+/// Shows the rows, and those beside peers. Returns the exit code.
+fn tell(arguments: &Arguments, mut rows: Vec<Row>, beside: Vec<Row>) -> Result<ExitCode> {
+    if !arguments.json {
+        if !rows.is_empty() {
+            println!("{}", rows::show(&rows));
+        }
+        if !beside.is_empty() {
+            println!("{}", rows::show_peers(&beside));
+        }
+    }
+    rows.extend(beside);
     if arguments.json {
         println!("{}", serde_json::to_string(&rows)?);
-    } else {
-        println!("{}", rows::show(&rows));
     }
-    let all_good = rows.iter().all(|row| row.ok);
-    Ok(if all_good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    Ok(match rows.iter().all(|row| row.ok) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     })
 }
 

@@ -23,7 +23,7 @@ pub fn bar(rows: usize) -> Result<ProgressBar> {
 /// process that has started it.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let vm = vmlib::init()?;
-    let plans: Vec<Plan> = chosen(&arguments.only)?;
+    let plans = chosen(&arguments.only);
     let plans: Vec<Plan> = plans.into_iter().filter(Plan::is_inside).collect();
     let ours = Ours::start(vm)?;
     let bar = bar(plans.len())?;

@@ -1,6 +1,5 @@
 //! The rows of the benchmark, and their goals.
 
-use anyhow::{Result, ensure};
 use serde::Serialize;
 
 /// The goal for an 8 byte round trip through the daemon, in round trips through a bare relay.
@@ -158,15 +157,13 @@ impl Plan {
 }
 
 /// The rows whose names contain `only`; if it is empty, all but the long rows.
-pub fn chosen(only: &str) -> Result<Vec<Plan>> {
+pub fn chosen(only: &str) -> Vec<Plan> {
     let chosen = |plan: &Plan| plan.name.contains(only) && !(only.is_empty() && plan.is_long());
-    let plans: Vec<Plan> = plans().into_iter().filter(chosen).collect();
-    ensure!(!plans.is_empty(), "--only {only}: no row has such a name");
-    Ok(plans)
+    plans().into_iter().filter(chosen).collect()
 }
 
 /// The rows in the order in which they are shown.
-fn plans() -> Vec<Plan> {
+pub fn plans() -> Vec<Plan> {
     let mut plans = messages();
     plans.extend(moves());
     plans.extend(saved());
@@ -338,9 +335,9 @@ mod tests {
 
     #[test]
     fn rows_that_take_minutes_are_measured_when_they_are_named() {
-        assert!(!chosen("").expect("rows").iter().any(Plan::is_long));
-        assert_eq!(chosen("heat").expect("rows").len(), 2);
-        assert_eq!(chosen("matmul").expect("rows").len(), 1);
-        assert!(chosen("no such row").is_err());
+        assert!(!chosen("").iter().any(Plan::is_long));
+        assert_eq!(chosen("heat").len(), 2);
+        assert_eq!(chosen("matmul").len(), 1);
+        assert!(chosen("no such row").is_empty());
     }
 }

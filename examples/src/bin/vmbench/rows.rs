@@ -18,7 +18,9 @@ pub struct Row {
     /// them beside a plain process; files of the same size, written or read; a stretch without
     /// checkpoints.
     pub raw: Option<f64>,
-    /// Ours divided by relay, or by raw if there is no relay.
+    /// The figure of another message-passing system, in rows that compare with one.
+    pub peer: Option<f64>,
+    /// Ours divided by relay, or by raw if there is no relay; in rows about a peer, by the peer.
     pub ratio: Option<f64>,
     /// Ours divided by raw.
     pub ratio_raw: Option<f64>,
@@ -52,17 +54,40 @@ impl Row {
             ours,
             relay,
             raw,
+            peer: None,
             ratio,
             ratio_raw: raw.map(|raw| ours / raw),
             goal: plan.goal,
-            ok: plan.goal.is_none_or(|goal| match goal {
-                Goal::Ratio(most) => ratio.is_some_and(|ratio| ratio <= most),
-                Goal::Micros(most) => ours <= most,
-                Goal::More(most) => raw.is_some_and(|raw| ours <= raw + most),
-                Goal::Rate(least) => raw.is_some_and(|raw| raw / ours >= least),
-            }),
+            ok: is_met(plan.goal, ours, ratio, raw),
         }
     }
+
+    /// Makes a row of the medians of ours and of a peer. A peer that failed has none, and its goal
+    /// is missed.
+    pub fn with_peer(name: String, ours: f64, peer: Option<f64>, goal: Option<Goal>) -> Self {
+        let ratio = peer.map(|peer| ours / peer);
+        Row {
+            name,
+            ours,
+            relay: None,
+            raw: None,
+            peer,
+            ratio,
+            ratio_raw: None,
+            goal,
+            ok: is_met(goal, ours, ratio, peer),
+        }
+    }
+}
+
+/// Whether a goal is met, if there is one. `raw` is the figure without the machine, or the peer's.
+fn is_met(goal: Option<Goal>, ours: f64, ratio: Option<f64>, raw: Option<f64>) -> bool {
+    goal.is_none_or(|goal| match goal {
+        Goal::Ratio(most) => ratio.is_some_and(|ratio| ratio <= most),
+        Goal::Micros(most) => ours <= most,
+        Goal::More(most) => raw.is_some_and(|raw| ours <= raw + most),
+        Goal::Rate(least) => raw.is_some_and(|raw| raw / ours >= least),
+    })
 }
 
 /// The rows for people.
@@ -78,7 +103,6 @@ pub fn show(rows: &[Row]) -> String {
         "",
     ];
     let cells = rows.iter().map(|row| {
-        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         vec![
             row.name.clone(),
             format!("{:.2}", row.ours),
@@ -86,16 +110,41 @@ pub fn show(rows: &[Row]) -> String {
             or_dash(row.raw.map(|raw| format!("{raw:.2}"))),
             or_dash(row.relay.map(|relay| format!("{:.2}", row.ours / relay))),
             or_dash(row.ratio_raw.map(|ratio| format!("{ratio:.2}"))),
-            or_dash(row.goal.map(|goal| match goal {
-                Goal::Ratio(most) => format!("<= {most}"),
-                Goal::Micros(most) => format!("<= {most} µs"),
-                Goal::More(most) => format!("<= raw + {most} µs"),
-                Goal::Rate(least) => format!(">= {least} of raw's rate"),
-            })),
+            or_dash(row.goal.map(|goal| goal_text(goal, "raw"))),
             if row.ok { "" } else { "missed" }.to_owned(),
         ]
     });
     table(&heads, cells).to_string()
+}
+
+/// The rows about peers for people.
+pub fn show_peers(rows: &[Row]) -> String {
+    let heads = ["row", "ours µs", "peer µs", "to peer", "goal", ""];
+    let cells = rows.iter().map(|row| {
+        vec![
+            row.name.clone(),
+            format!("{:.2}", row.ours),
+            or_dash(row.peer.map(|peer| format!("{peer:.2}"))),
+            or_dash(row.ratio.map(|ratio| format!("{ratio:.2}"))),
+            or_dash(row.goal.map(|goal| goal_text(goal, "peer"))),
+            if row.ok { "" } else { "missed" }.to_owned(),
+        ]
+    });
+    table(&heads, cells).to_string()
+}
+
+fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}
+
+/// A goal for people; `other` is the side that ours is compared with.
+fn goal_text(goal: Goal, other: &str) -> String {
+    match goal {
+        Goal::Ratio(most) => format!("<= {most}"),
+        Goal::Micros(most) => format!("<= {most} µs"),
+        Goal::More(most) => format!("<= {other} + {most} µs"),
+        Goal::Rate(least) => format!(">= {least} of {other}'s rate"),
+    }
 }
 
 /// The median; of an even number of values, the lower of the two in the middle.
@@ -110,11 +159,11 @@ pub fn median(mut values: Vec<f64>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plans::chosen;
+    use crate::plans::plans;
 
     #[test]
     fn a_row_is_good_up_to_its_goal_against_the_relay() {
-        let mut plan = chosen("").expect("rows").remove(0);
+        let mut plan = plans().remove(0);
         plan.goal = Some(Goal::Ratio(1.3));
         assert!(Row::new(&plan, 13.0, Some(10.0), Some(4.0)).ok);
         assert!(!Row::new(&plan, 13.1, Some(10.0), Some(4.0)).ok);
