@@ -9,7 +9,17 @@ static OFFSET: AtomicI64 = AtomicI64::new(0);
 
 /// The time. In a restored process the clock continues from the time of the save.
 pub(crate) fn now() -> Time {
-    let now = clock_gettime(ClockId::Monotonic);
+    time_of(ClockId::Monotonic)
+}
+
+/// The time of the kernel's last tick, up to 10 ms ago: a tenth of the cost of [`now`], for calls
+/// that wait for nothing.
+pub(crate) fn recent() -> Time {
+    time_of(ClockId::MonotonicCoarse)
+}
+
+fn time_of(clock: ClockId) -> Time {
+    let now = clock_gettime(clock);
     let system = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
     Time((system + offset()) as u64)
 }

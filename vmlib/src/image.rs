@@ -14,6 +14,7 @@ use crate::{
     freeze::{self, report, report_saved},
     interrupt_socket::{data_socket, interrupt_socket},
     orders,
+    ring::area,
 };
 use rustix::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering::SeqCst};
@@ -32,6 +33,8 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 static WRITER: AtomicI32 = AtomicI32::new(0);
 /// Memory is being sent while the task runs.
 static COPIES: AtomicBool = AtomicBool::new(false);
+/// The save is for a move: the task has no rings afterwards.
+static CLOSES_RINGS: AtomicBool = AtomicBool::new(false);
 /// The library's time when the image was written. Microseconds.
 static SAVED_AT: AtomicI64 = AtomicI64::new(0);
 
@@ -57,7 +60,7 @@ pub(crate) struct Image;
 impl Checkpointer for Image {
     fn prepare(&self, image: OwnedFd, compress: bool) {
         reap();
-        let own = [data_socket(), interrupt_socket()];
+        let own = own_descriptors();
         let mut room = [0; _];
         let options = options(&own, folders(&mut room), compress, FOR_MOVE);
         let told = (interrupt_socket(), freeze::heeded());
@@ -92,7 +95,8 @@ impl Checkpointer for Image {
             Freeze::Move => FOR_MOVE,
             Freeze::Checkpoint | Freeze::Copied => FOR_CHECKPOINT,
         };
-        let own = [data_socket(), interrupt_socket()];
+        CLOSES_RINGS.store(way == Freeze::Move, SeqCst);
+        let own = own_descriptors();
         let mut room = [0; _];
         let options = Options {
             forked: way == Freeze::Copied,
@@ -138,6 +142,17 @@ fn folders(room: &mut [u8; 2 * limits::WORK_DIR_MAX]) -> Option<Folders<'_>> {
     Some(Folders { here, there })
 }
 
+/// The descriptors that the library manages itself: the two sockets are handed over to the restored
+/// process.
+fn own_descriptors() -> [RawFd; 3 + limits::RINGS_PER_TASK] {
+    let rings = area::descriptors();
+    std::array::from_fn(|index| match index {
+        0 => data_socket(),
+        1 => interrupt_socket(),
+        _ => rings[index - 2],
+    })
+}
+
 fn options<'a>(
     own: &'a [RawFd],
     folders: Option<Folders<'a>>,
@@ -173,6 +188,8 @@ fn reap() {
 /// All threads stand: tells the daemon, and waits for its word.
 fn hold(moment: Moment) {
     match moment {
+        Moment::Stopped if CLOSES_RINGS.load(SeqCst) => area::close_all(),
+        Moment::Stopped => {}
         Moment::Writes => report(Report::Writes),
         Moment::Saved { bytes, ns, writer } => {
             WRITER.store(writer, SeqCst);
@@ -182,7 +199,10 @@ fn hold(moment: Moment) {
             CLOSED.store(true, SeqCst);
             freeze::stand(&Image);
         }
-        Moment::Restored => Image.rebuild(),
+        Moment::Restored => {
+            area::restored();
+            Image.rebuild();
+        }
     }
 }
 

@@ -95,6 +95,7 @@ impl Shared {
                     leaves();
                     core.phase = Phase::Leaving;
                     core.requests.clear();
+                    core.rings.close_all(&mut core.endpoint, now);
                     let (retained, last) = core.endpoint.leave();
                     core.out.extend(retained);
                     question.insert(Exit { status, last }.frame())

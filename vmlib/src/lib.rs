@@ -239,8 +239,10 @@ mod orders;
 mod portable_checkpointer;
 mod portable_state;
 mod primitive;
+mod receive;
 mod request;
 mod requests;
+mod ring;
 mod two_phase;
 
 mod error;

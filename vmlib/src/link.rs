@@ -1,30 +1,41 @@
 //! The two sockets to the daemon, and the bytes on their way through the data socket.
 //!
-//! Both sockets are non-blocking; the one wait is [`Sockets::wait`], which watches both, after it
+//! Both sockets are non-blocking; the one wait is [`Sockets::sleep`], which watches both and the rings
+//! ([`crate::ring`]), after it
 //! has looked for a moment ([`Sockets::look`]) if that promises to be shorter. What is to
 //! be sent waits in [`Outgoing`] and goes to the kernel straight from the chunks that the channel
 //! retains, many frames in one call. What comes is read in large pieces into the buffer of a
 //! [`FrameReader`], and a large body stays where it was read. A small one is copied out, so that a
 //! message that is kept for long does not keep a whole buffer, and the buffer is used again.
 //!
-//! The one `unsafe` block here says how many bytes the kernel wrote into the buffer's spare room.
+//! The `unsafe` blocks here say how many bytes the kernel wrote into the buffer's spare room, and borrow
+//! the descriptor that wakes this task.
 
-use crate::{clock::now, daemon_lost::end_process, error::LinkError, two_phase::LOOK_TIME};
+use crate::{
+    clock::now,
+    daemon_lost::end_process,
+    error::LinkError,
+    receive::receive,
+    ring::{Watch, area},
+    two_phase::LOOK_TIME,
+};
 use bytes::{BufMut, Bytes};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fd::{AsFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
     io::Errno,
-    net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, sendmsg},
+    net::{SendAncillaryBuffer, SendFlags, sendmsg},
     thread::sched_yield,
 };
-use std::{collections::VecDeque, io::IoSlice, time::Duration};
+use std::{collections::VecDeque, hint::spin_loop, io::IoSlice, time::Duration};
 use vm_wire::{Frame, FrameReader, HEADER_LEN};
 
 /// Room for one read, a few chunks. Bytes.
 const READ_BYTES: usize = 256 * 1024;
 /// Bodies up to this length are copied out of the read buffer. Bytes.
 const COPIED_MAX: usize = 4 * 1024;
+/// Looks at the rings between two looks at the sockets, which are system calls: about a microsecond.
+const RING_LOOKS: usize = 100;
 /// Slices of one write: the kernel takes up to 1024, a UNIX socket about 200 KiB by default.
 const SLICES: usize = 32;
 
@@ -44,21 +55,30 @@ pub(crate) struct Ready {
     pub(crate) read: bool,
     /// The interrupt socket can be read, or has ended.
     pub(crate) interrupt: bool,
+    /// A ring has a chunk, or room.
+    pub(crate) ring: bool,
 }
 
 impl Sockets {
-    /// Looks again and again whether the data socket can be read or an interrupt has come, and lets
-    /// other threads run in between, for [`LOOK_TIME`] or until the time is over. `between` becomes
-    /// the longest time between two looks.
+    /// Looks again and again whether the data socket can be read, an interrupt has come or a ring has
+    /// something, and lets other threads run in between, for [`LOOK_TIME`] or until the time is over.
+    /// `between` becomes the longest time between two looks.
     pub(crate) fn look(
         &self,
         time: Option<Duration>,
         between: &mut Duration,
         watches: bool,
+        rings: &Watch,
     ) -> Result<Ready, LinkError> {
         let mut last = now();
         let end = last + time.map_or(LOOK_TIME, |time| time.min(LOOK_TIME));
         loop {
+            for _ in 0..if rings.is_empty() { 0 } else { RING_LOOKS } {
+                if rings.is_ready() {
+                    return Ok(Ready::RING);
+                }
+                spin_loop();
+            }
             let ready = self.wait(true, false, Some(Duration::ZERO), watches)?;
             let now = now();
             *between = (*between).max(now.since(last));
@@ -70,8 +90,30 @@ impl Sockets {
         }
     }
 
+    /// Like [`Sockets::wait`], and for something in a ring. The tasks at the other ends are told that
+    /// this one sleeps.
+    pub(crate) fn sleep(
+        &self,
+        read: bool,
+        write: bool,
+        time: Option<Duration>,
+        watches: bool,
+        rings: &Watch,
+    ) -> Result<Ready, LinkError> {
+        if rings.is_empty() {
+            return self.wait(read, write, time, watches);
+        }
+        let ready = match rings.sleep() {
+            true => Ok(Ready::RING),
+            false => self.wait(read, write, time, watches),
+        };
+        rings.awake();
+        ready
+    }
+
     /// Waits until the data socket can be read (if `read`) or written (if `write`), an interrupt
-    /// comes (if it `watches` for that; its end in any case), the time is over, or a signal was handled.
+    /// comes (if it `watches` for that; its end in any case), another task wakes this one, the time is
+    /// over, or a signal was handled.
     pub(crate) fn wait(
         &self,
         read: bool,
@@ -84,23 +126,48 @@ impl Sockets {
         events.set(PollFlags::OUT, write);
         let mut interrupts = PollFlags::empty();
         interrupts.set(PollFlags::IN, watches);
+        let wake = area::wake();
+        let woken = match wake {
+            ..0 => self.data.as_fd(),
+            // SAFETY: it stays open as long as this process, or until it is frozen.
+            _ => unsafe { BorrowedFd::borrow_raw(wake) },
+        };
         let mut fds = [
             PollFd::new(&self.data, events),
             PollFd::new(&self.interrupt, interrupts),
+            PollFd::from_borrowed_fd(woken, PollFlags::IN),
         ];
         let time = time.map(|time| Timespec {
             tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: time.subsec_nanos().into(),
         });
-        match poll(&mut fds, time.as_ref()) {
-            Ok(_) => Ok(Ready {
-                read: fds[0].revents().intersects(!PollFlags::OUT),
-                interrupt: !fds[1].revents().is_empty(),
-            }),
+        let used = if wake < 0 { 2 } else { 3 };
+        match poll(&mut fds[..used], time.as_ref()) {
+            Ok(_) => {
+                let ring = used == 3 && !fds[2].revents().is_empty();
+                if ring {
+                    // It is read whole; another thread may have done so.
+                    let _ = rustix::io::read(woken, &mut [0; 8]);
+                }
+                Ok(Ready {
+                    read: fds[0].revents().intersects(!PollFlags::OUT),
+                    interrupt: !fds[1].revents().is_empty(),
+                    ring,
+                })
+            }
             Err(Errno::INTR) => Ok(Ready::default()),
             Err(cause) => Err(system("waiting for the daemon", cause)),
         }
     }
+}
+
+impl Ready {
+    /// A ring has something.
+    const RING: Ready = Ready {
+        read: false,
+        interrupt: false,
+        ring: true,
+    };
 }
 
 /// Frames on their way to the daemon.
@@ -184,6 +251,8 @@ impl Outgoing {
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
     reader: FrameReader,
+    /// Descriptors that came along, in the order of their frames.
+    descriptors: VecDeque<OwnedFd>,
 }
 
 /// How far one read has emptied the socket.
@@ -205,9 +274,9 @@ impl Incoming {
         }
         let room = buffer.spare_capacity_mut();
         let room_len = room.len();
-        match recv(socket, room, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) | Err(Errno::CONNRESET) => end_process(),
-            Ok((_, len)) => {
+        match receive(socket, room, &mut self.descriptors) {
+            Ok(0) | Err(Errno::CONNRESET) => end_process(),
+            Ok(len) => {
                 // SAFETY: the kernel wrote `len` bytes to the beginning of the spare room.
                 unsafe { buffer.advance_mut(len) };
                 Ok(match len == room_len {
@@ -218,6 +287,13 @@ impl Incoming {
             Err(Errno::AGAIN | Errno::INTR) => Ok(ReadResult::Empty),
             Err(cause) => Err(system("reading from the daemon", cause)),
         }
+    }
+
+    /// The descriptors that came with a frame, if they are so many.
+    pub(crate) fn descriptors<const COUNT: usize>(&mut self) -> Option<[OwnedFd; COUNT]> {
+        let count = COUNT.min(self.descriptors.len());
+        let came: Vec<OwnedFd> = self.descriptors.drain(..count).collect();
+        came.try_into().ok()
     }
 
     /// The next whole frame that was read.
@@ -288,7 +364,7 @@ mod tests {
         rustix::io::write(&daemon_data, b"x").unwrap();
         let read = Ready {
             read: true,
-            interrupt: false,
+            ..Ready::default()
         };
         assert_eq!(wait(None), read);
 
@@ -296,6 +372,7 @@ mod tests {
         let both = Ready {
             read: true,
             interrupt: true,
+            ..Ready::default()
         };
         assert_eq!(wait(None), both);
     }

@@ -20,7 +20,7 @@
 use crate::{
     awaited::Awaited,
     callbacks,
-    clock::now,
+    clock::{now, recent},
     error::{LinkError, TaskError},
     freeze,
     image::Section,
@@ -29,6 +29,7 @@ use crate::{
     orders::{are_awaited, are_called, is_ordered, is_portable},
     portable_state::{LibraryState, Own},
     requests::Requests,
+    ring::{self, Rings, Watch},
     two_phase::TwoPhase,
 };
 use rustix::fd::AsFd;
@@ -40,14 +41,17 @@ use std::{
     thread::available_parallelism,
     time::Duration,
 };
-use vm_endpoint::{Endpoint, EndpointConfig, Received, Time};
+use vm_endpoint::{Endpoint, EndpointConfig, Filter, Received, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
-    task::{Ended, HostEvent, KeptBy, Located, Welcome},
+    task::{Ended, HostEvent, KeptBy, Located, RingClosed, RingOpen, Welcome},
 };
 
 /// Reads in a row before the attempt is made again, so that a flood cannot starve a call.
 const READS_MAX: usize = 16;
+
+/// A task that has rings reads its data socket at least so often while it makes calls.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The state that all handles of one task share.
 #[derive(Debug)]
@@ -89,8 +93,13 @@ pub(crate) struct Core {
     pub(crate) out: VecDeque<Frame>,
     outgoing: Outgoing,
     incoming: Incoming,
+    pub(crate) rings: Rings,
+    /// What the thread that polls watches of the rings.
+    watch: Watch,
     /// The last read filled its room: try to read before the next wait.
     more: bool,
+    /// When a call that waits for nothing has read the data socket.
+    looked: Time,
     /// How often the task was frozen, as far as this knows.
     renewals: u32,
     /// A thread polls the data socket for reading.
@@ -116,6 +125,7 @@ impl Shared {
             inbox_bytes: welcome.inbox_bytes,
             epoch: welcome.epoch,
             generation: welcome.generation,
+            ring_after: Some(ring::ASK_AFTER),
         });
         let processors = available_parallelism().map_or(1, NonZero::get);
         let core = Core {
@@ -128,7 +138,10 @@ impl Shared {
             out: VecDeque::new(),
             outgoing: Outgoing::default(),
             incoming: Incoming::default(),
+            rings: Rings::default(),
+            watch: Watch::default(),
             more: false,
+            looked: Time::default(),
             renewals: freeze::renewals(),
             polled: false,
             two_phase: TwoPhase::new(processors),
@@ -166,6 +179,7 @@ impl Shared {
             inbox_bytes: state.welcome.inbox_bytes,
             epoch: state.welcome.epoch,
             generation: state.welcome.generation,
+            ring_after: Some(ring::ASK_AFTER),
         };
         let shared = Shared::new(state.welcome, sockets);
         let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,9 +234,15 @@ impl Shared {
         self.save_in_call();
         let mut core = self.lock();
         let mut result = None;
+        let mut first = true;
         loop {
-            let now = now();
+            // Most calls wait for nothing, and need no exact time.
+            let now = match std::mem::take(&mut first) {
+                true => recent(),
+                false => now(),
+            };
             let mut until = None;
+            self.look_at_daemon(&mut core, now)?;
             if result.is_none() {
                 match attempt(&mut core, now) {
                     Ok(Attempt::Done(value)) => result = Some(Ok(value)),
@@ -260,6 +280,17 @@ impl Shared {
         }
     }
 
+    /// Reads what the daemon has sent, if that was long ago: a task whose calls find all that they need
+    /// in rings waits for nothing else.
+    fn look_at_daemon(&self, core: &mut Locked<'_>, now: Time) -> Result<(), TaskError> {
+        if core.rings.is_empty() || core.polled || now.since(core.looked) < LOOK_EVERY {
+            return Ok(());
+        }
+        core.looked = now;
+        let read = core.read(&self.sockets, now);
+        self.broken_if(core, read)
+    }
+
     /// Waits until something may have changed, or until the given time.
     fn wait<'a>(
         &'a self,
@@ -287,17 +318,25 @@ impl Shared {
         } else {
             core.polled |= read;
             let looks = read && !write && core.two_phase.looks();
+            let rings = core.watch_rings(read);
+            if rings.is_ready() {
+                // An attempt that looks at no ring must not keep this thread from the sockets.
+                core.read_rings(None);
+                core.polled &= !read;
+                core.watch = rings;
+                return Ok(core);
+            }
             drop(core);
             let begin = now();
             let mut between = Duration::ZERO;
             let looked = match looks {
-                true => self.sockets.look(time, &mut between, watches),
+                true => self.sockets.look(time, &mut between, watches, &rings),
                 false => Ok(Ready::default()),
             };
             let ready = looked.and_then(|ready| match ready == Ready::default() {
                 true => {
                     let time = due.map(|due| due.since(now()));
-                    self.sockets.wait(read, write, time, watches)
+                    self.sockets.sleep(read, write, time, watches, &rings)
                 }
                 false => Ok(ready),
             });
@@ -307,6 +346,7 @@ impl Shared {
             core = self.lock();
             if read {
                 core.polled = false;
+                core.watch = rings;
                 core.two_phase.ended(now().since(begin), between);
             }
             let handled = ready.and_then(|ready| core.ready(&self.sockets, ready));
@@ -364,6 +404,9 @@ impl<'a> Locked<'a> {
             section: Section::enter(),
             late: Late,
         };
+        if !locked.rings.is_empty() {
+            locked.rings_after_freeze();
+        }
         let renewals = freeze::renewals();
         if renewals != locked.renewals {
             locked.renewals = renewals;
@@ -459,6 +502,7 @@ impl Core {
     /// Sends those that are.
     fn serve(&mut self, now: Time) {
         if self.due().is_some_and(|due| due <= now) {
+            self.rings.look(&mut self.endpoint, now);
             self.endpoint.tick(now, &mut self.out);
             for question in self.awaited.ask(now) {
                 self.say(question);
@@ -474,6 +518,46 @@ impl Core {
         self.outgoing.write(&sockets.data)
     }
 
+    /// What a thread that waits watches of the rings: nothing unless it is the one that polls.
+    fn watch_rings(&mut self, polls: bool) -> Watch {
+        let mut watch = match polls {
+            true => std::mem::take(&mut self.watch),
+            false => return Watch::default(),
+        };
+        let reads = self.endpoint.inbox_full().is_none();
+        self.rings
+            .watch(&mut watch, reads, |peer| self.busy.contains(&peer));
+        watch
+    }
+
+    fn rings_after_freeze(&mut self) {
+        self.rings.after_freeze(&mut self.endpoint);
+    }
+
+    /// Takes all chunks that are in rings, up to a message that `wanted` selects.
+    pub(crate) fn read_rings(&mut self, wanted: Option<&Filter>) -> Option<Received> {
+        match self.rings.is_empty() {
+            true => None,
+            false => self.rings.read(&mut self.endpoint, wanted),
+        }
+    }
+
+    /// A ring was opened by the daemon.
+    fn open_ring(&mut self, open: &RingOpen) {
+        let fds = self.incoming.descriptors();
+        let fits = matches!(self.phase, Phase::Running);
+        if !fits || !fds.is_some_and(|fds| self.rings.open(open, fds)) {
+            let RingOpen { peer, id, .. } = *open;
+            self.say(RingClosed { peer, id }.frame());
+        }
+    }
+
+    fn close_ring(&mut self, closed: &RingClosed, now: Time) {
+        if self.rings.has(closed.peer, closed.id) {
+            self.rings.close(&mut self.endpoint, closed.peer, now);
+        }
+    }
+
     fn ready(&mut self, sockets: &Sockets, ready: Ready) -> Result<(), LinkError> {
         if ready.read {
             self.read(sockets, now())?;
@@ -484,6 +568,8 @@ impl Core {
     fn read(&mut self, sockets: &Sockets, now: Time) -> Result<(), LinkError> {
         for _ in 0..READS_MAX {
             self.more = self.incoming.read(&sockets.data)? == ReadResult::More;
+            // What peers wrote into rings before they sent these frames goes before them.
+            self.read_rings(None);
             while let Some(frame) = self.incoming.next_frame()? {
                 self.handle(frame, now)?;
             }
@@ -512,9 +598,13 @@ impl Core {
             Op::KeptBy => self
                 .endpoint
                 .kept_by(now, &KeptBy::read(&frame)?, &mut self.out),
-            Op::Ended => self
-                .endpoint
-                .ended(now, Ended::read(&frame)?, &mut self.out),
+            Op::Ended => {
+                let ended = Ended::read(&frame)?;
+                self.rings.read_last(&mut self.endpoint, ended.tid);
+                self.endpoint.ended(now, ended, &mut self.out);
+            }
+            Op::RingOpen => self.open_ring(&RingOpen::read(&frame)?),
+            Op::RingClosed => self.close_ring(&RingClosed::read(&frame)?, now),
             Op::HostEvent => self.endpoint.host_event(HostEvent::read(&frame)?),
             Op::Failed
             | Op::Done

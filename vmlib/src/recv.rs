@@ -79,6 +79,7 @@ impl Task {
         let filter = user_filter(from, tag);
         let mut looked = false;
         self.shared.run(|core, now| {
+            core.read_rings(None);
             let Some(found) = core.endpoint.peek(&filter) else {
                 core.can_come(&filter, now)?;
                 return Ok(none_or_wait(Some(now), now, &mut looked));
@@ -147,7 +148,7 @@ impl Core {
         filter: &Filter,
         now: Time,
     ) -> Result<Option<Received>, RecvError> {
-        let received = self.endpoint.take(now, filter, &mut self.out);
+        let received = self.first(filter, now);
         match &received {
             Some(received) => self.awaited.received(received.from),
             None => {
@@ -158,13 +159,24 @@ impl Core {
         Ok(received)
     }
 
+    /// The first message that the filter selects, of those that have come.
+    fn first(&mut self, filter: &Filter, now: Time) -> Option<Received> {
+        let received = self.endpoint.take(now, filter, &mut self.out);
+        if received.is_some() || self.rings.is_empty() {
+            return received;
+        }
+        let received = self.read_rings(Some(filter));
+        // A message of several chunks, or one behind an earlier chunk, is in the inbox now.
+        received.or_else(|| self.endpoint.take(now, filter, &mut self.out))
+    }
+
     /// A message, else an event; an error if there is neither and no message can come.
     pub(crate) fn next(
         &mut self,
         filter: &Filter,
         now: Time,
     ) -> Result<Option<Incoming>, RecvError> {
-        if let Some(received) = self.endpoint.take(now, filter, &mut self.out) {
+        if let Some(received) = self.first(filter, now) {
             self.awaited.received(received.from);
             return Ok(Some(Incoming::Message(received.into())));
         }

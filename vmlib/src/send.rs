@@ -7,14 +7,15 @@
 //! call's return, not the others' messages.
 
 use crate::{
-    Task,
+    Task, clock,
     error::SendError,
     message::{Number, encode_slice, encode_value},
     primitive::{Attempt, Core, Shared},
+    two_phase::LOOK_TIME,
 };
 use bytes::Bytes;
 use serde::Serialize;
-use vm_endpoint::{EndpointError, SendProgress, Sending, Time};
+use vm_endpoint::{EndpointError, NoRing, SendProgress, Sending, Time};
 use vm_wire::{Tid, limits};
 
 impl Task {
@@ -98,6 +99,8 @@ struct Copy {
     to: Tid,
     /// `None` until no other message is half sent to that receiver.
     sending: Option<Sending>,
+    /// When the rest goes by the daemon if the ring is still full.
+    overflows_at: Option<Time>,
 }
 
 impl Shared {
@@ -117,15 +120,15 @@ impl Shared {
             return Err(SendError::NoTask { to });
         }
         if let [to] = *to {
-            let mut copy = Copy { to, sending: None };
+            let mut copy = Copy::new(to);
             return self.run(|core, now| {
                 Ok(match copy.push(core, now, context, tag, &body)? {
                     true => Attempt::Done(()),
-                    false => Attempt::Wait(None),
+                    false => Attempt::Wait(copy.overflows_at),
                 })
             });
         }
-        let mut copies: Vec<Copy> = to.iter().map(|&to| Copy { to, sending: None }).collect();
+        let mut copies: Vec<Copy> = to.iter().map(|&to| Copy::new(to)).collect();
         self.run(|core, now| {
             let mut first_error = None;
             copies.retain_mut(|copy| match copy.push(core, now, context, tag, &body) {
@@ -141,13 +144,23 @@ impl Shared {
                     Err(error)
                 }
                 None if copies.is_empty() => Ok(Attempt::Done(())),
-                None => Ok(Attempt::Wait(None)),
+                None => Ok(Attempt::Wait(
+                    copies.iter().filter_map(|copy| copy.overflows_at).min(),
+                )),
             }
         })
     }
 }
 
 impl Copy {
+    fn new(to: Tid) -> Self {
+        Copy {
+            to,
+            sending: None,
+            overflows_at: None,
+        }
+    }
+
     /// Pushes as much as the channel takes; whether that was the rest. After an error this copy is
     /// given up.
     fn push(
@@ -160,7 +173,7 @@ impl Copy {
     ) -> Result<bool, SendError> {
         let sending = match &mut self.sending {
             Some(sending) => sending,
-            None if core.busy.contains(&self.to) => return Ok(false),
+            None if !core.busy.is_empty() && core.busy.contains(&self.to) => return Ok(false),
             None => {
                 self.sending.insert(
                     core.endpoint
@@ -168,12 +181,37 @@ impl Copy {
                 )
             }
         };
-        match core.endpoint.poll_send(now, sending, &mut core.out) {
+        let overflows = self.overflows_at.is_some_and(|at| now >= at);
+        let mut progress = core.poll_send(now, sending, overflows);
+        let lent = core.rings.is_lent(self.to);
+        if lent || !matches!(progress, Ok(SendProgress::Done)) {
+            // What the receiver has taken meanwhile is in the ring.
+            core.rings.look(&mut core.endpoint, now);
+            progress = core.poll_send(now, sending, overflows);
+        }
+        match progress {
+            Ok(SendProgress::Done) if lent && core.rings.is_lent(self.to) && !overflows => {
+                self.overflows_at.get_or_insert(clock::now() + LOOK_TIME);
+                core.busy.insert(self.to);
+                Ok(false)
+            }
             Ok(SendProgress::Done) => {
-                core.busy.remove(&self.to);
+                if lent && core.rings.is_lent(self.to) {
+                    core.endpoint.resend_by_daemon(now, self.to, &mut core.out);
+                    core.rings.end_loan(self.to);
+                }
+                if !core.busy.is_empty() {
+                    core.busy.remove(&self.to);
+                }
                 Ok(true)
             }
+            Ok(SendProgress::NeedsRoom) => {
+                self.overflows_at.get_or_insert(clock::now() + LOOK_TIME);
+                core.busy.insert(self.to);
+                Ok(false)
+            }
             Ok(SendProgress::NeedsCredit) => {
+                self.overflows_at = None;
                 core.busy.insert(self.to);
                 Ok(false)
             }
@@ -188,6 +226,22 @@ impl Copy {
     fn give_up(self, core: &mut Core) {
         if self.sending.is_some() {
             core.busy.remove(&self.to);
+        }
+    }
+}
+
+impl Core {
+    /// Sends as much of a message as its ring, or else the daemon, takes.
+    fn poll_send(
+        &mut self,
+        now: Time,
+        sending: &mut Sending,
+        overflows: bool,
+    ) -> Result<SendProgress, EndpointError> {
+        let (endpoint, out) = (&mut self.endpoint, &mut self.out);
+        match self.rings.writer(endpoint, sending.to(), now) {
+            Some(ring) => endpoint.poll_send_by(now, sending, (ring, overflows), out),
+            None => endpoint.poll_send_by(now, sending, (&mut NoRing, true), out),
         }
     }
 }

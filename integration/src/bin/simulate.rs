@@ -45,6 +45,7 @@ struct Total {
     seeds: u64,
     events: u64,
     messages: u64,
+    rings: [u64; 3],
     tasks: u64,
     ended: u64,
     events_least: Option<u64>,
@@ -59,6 +60,9 @@ impl Total {
         self.seeds += 1;
         self.events += outcome.events;
         self.messages += outcome.messages;
+        for (sum, count) in self.rings.iter_mut().zip(outcome.rings) {
+            *sum += count;
+        }
         self.tasks += outcome.tasks;
         self.ended += outcome.ended;
         if let Some(failure) = outcome.failure {
@@ -151,6 +155,7 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
     println!(
         "{} seeds in {:.1} s: {} events ({} to a seed at least, {:.2} us each), \
          {} faults ({} to a seed at least), {} tasks, {} messages, \
+         {} rings with {} sends and {} chunks kept by a freeze, \
          {} machines ended for want of a majority",
         total.seeds,
         elapsed.as_secs_f64(),
@@ -161,6 +166,9 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
         total.faults_least.unwrap_or(0),
         total.tasks,
         total.messages,
+        total.rings[0],
+        total.rings[1],
+        total.rings[2],
         total.ended,
     );
     match total.failures.len() {
@@ -208,6 +216,9 @@ fn print_json(total: &Total, elapsed: Duration, us_per_event: f64) {
         "faults_least": total.faults_least,
         "tasks": total.tasks,
         "messages": total.messages,
+        "rings": total.rings[0],
+        "ring_sends": total.rings[1],
+        "ring_chunks_kept": total.rings[2],
         "machines_ended": total.ended,
         "coverage": coverage,
         "moves": moves,

@@ -7,6 +7,7 @@
 
 mod asking;
 mod requests;
+mod rings;
 
 use super::{
     ledger::{Ledger, MESSAGE_LEN_MAX},
@@ -14,16 +15,20 @@ use super::{
 };
 use asking::Asking;
 pub use requests::{MISSING_PROGRAM, PROGRAM};
+pub use rings::{Memory, memory};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_endpoint::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sending};
 use vm_machine::Time;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
-    task::{Ended, HostEvent, KeptBy, Located, Welcome},
+    task::{Ended, HostEvent, KeptBy, Located, RingClosed, RingOpen, Welcome},
 };
 
 /// The context of messages of the program itself.
 const USER: u32 = 0;
+/// Messages to one peer after which a task asks for a ring: fewer than in the library, because the
+/// conversations here are short.
+const RING_AFTER: u64 = 2;
 /// Programs use the tags from 0 to this one.
 const TAG_MAX: u64 = 3;
 
@@ -62,6 +67,12 @@ pub struct Scene<'a> {
     pub grow: bool,
     /// The rule that is broken on purpose, if any.
     pub sabotage: Option<Sabotage>,
+    /// Memory of rings that came with frames in the socket.
+    pub memory: &'a mut VecDeque<Memory>,
+    /// Tasks for which something is in a ring now.
+    pub woken: &'a mut Vec<Tid>,
+    /// Number of sends by rings.
+    pub by_ring: &'a mut u64,
     /// Frames for the daemon.
     pub out: &'a mut VecDeque<Frame>,
 }
@@ -84,6 +95,8 @@ enum Doing {
         sending: Sending,
         to: Tid,
         more: u64,
+        /// The rest goes by the daemon if the ring is full.
+        overflows: bool,
     },
     Receiving {
         filter: Filter,
@@ -108,6 +121,10 @@ pub struct Program {
     /// spawned tasks.
     births: Vec<(u64, u32, Vec<Tid>)>,
     received: u64,
+    /// The rings, by peer.
+    rings: BTreeMap<Tid, rings::End>,
+    /// Chunks that a freeze has taken from rings.
+    kept: Vec<Frame>,
     /// Whether the task was frozen, and its next call must renew its channels in `generation`.
     renewed: bool,
     generation: u32,
@@ -122,6 +139,7 @@ impl Program {
             inbox_bytes: welcome.inbox_bytes,
             epoch: welcome.epoch,
             generation: welcome.generation,
+            ring_after: Some(RING_AFTER),
         });
         Program {
             endpoint,
@@ -133,6 +151,8 @@ impl Program {
             watches: BTreeMap::new(),
             births: Vec::new(),
             received: 0,
+            rings: BTreeMap::new(),
+            kept: Vec::new(),
             renewed: false,
             generation: welcome.generation,
         }
@@ -213,15 +233,20 @@ impl Program {
                 if scene.now < until {
                     return Ok(Pause::Compute(until));
                 }
+                self.read_kept();
                 self.renew(scene);
                 self.choose(scene);
                 continue;
             }
+            self.read_kept();
             self.renew(scene);
+            self.read_rings(scene);
             while let Some(frame) = socket.pop_front() {
                 self.read(frame, scene)?;
             }
+            self.read_rings(scene);
             if self.endpoint.deadline().is_some_and(|due| due <= scene.now) {
+                self.look_at_rings(scene);
                 self.endpoint.tick(scene.now, scene.out);
             }
             self.notices(scene)?;
@@ -248,21 +273,7 @@ impl Program {
     fn go_on(&mut self, scene: &mut Scene) -> Result<Option<Pause>, String> {
         match &mut self.doing {
             Doing::Thinking(until) => Ok(Some(Pause::Compute(*until))),
-            Doing::Sending { sending, to, more } => {
-                let (to, more) = (*to, *more);
-                let progress = self.endpoint.poll_send(scene.now, sending, scene.out);
-                match progress.map_err(|error| format!("{} sends to {to}: {error}", self.me))? {
-                    SendProgress::NeedsCredit => Ok(Some(self.wait(None))),
-                    SendProgress::Done => {
-                        scene.ledger.complete(self.me, to);
-                        if more > 0 {
-                            self.send(to, more - 1, scene);
-                            return Ok(None);
-                        }
-                        Ok(Some(self.think(scene)))
-                    }
-                }
-            }
+            Doing::Sending { .. } => self.go_on_sending(scene),
             Doing::Receiving { filter, until } => {
                 let (filter, until) = (*filter, *until);
                 if self.receive(&filter, scene)? && !scene.quiet {
@@ -295,6 +306,43 @@ impl Program {
                 Ok(Some(self.wait(Some(retry))))
             }
         }
+    }
+
+    /// Sends the rest of a message, or waits.
+    fn go_on_sending(&mut self, scene: &mut Scene) -> Result<Option<Pause>, String> {
+        let thinking = Doing::Thinking(scene.now);
+        let Doing::Sending {
+            mut sending,
+            to,
+            more,
+            overflows,
+        } = std::mem::replace(&mut self.doing, thinking)
+        else {
+            return Ok(None);
+        };
+        let mut progress = self.send_some(&mut sending, overflows, scene);
+        if !matches!(progress, Ok(SendProgress::Done)) {
+            self.look_at_rings(scene);
+            progress = self.send_some(&mut sending, overflows, scene);
+        }
+        let progress = progress.map_err(|error| format!("{} sends to {to}: {error}", self.me))?;
+        if progress == SendProgress::Done {
+            scene.ledger.complete(self.me, to);
+            if more > 0 {
+                self.send(to, more - 1, scene);
+                return Ok(None);
+            }
+            return Ok(Some(self.think(scene)));
+        }
+        let full = progress == SendProgress::NeedsRoom;
+        self.doing = Doing::Sending {
+            sending,
+            to,
+            more,
+            overflows: full,
+        };
+        let soon = scene.now + std::time::Duration::from_micros(200);
+        Ok(Some(self.wait(full.then_some(soon))))
     }
 
     /// Waits for frames, for deadlines of the channels, and for `until`.
@@ -357,7 +405,12 @@ impl Program {
         let tag = self.random.below(TAG_MAX + 1) as i32;
         let body = scene.ledger.begin(self.me, to, tag, len as usize);
         let sending = self.endpoint.start_send(to, USER, tag, body);
-        self.doing = Doing::Sending { sending, to, more };
+        self.doing = Doing::Sending {
+            sending,
+            to,
+            more,
+            overflows: false,
+        };
     }
 
     /// A filter for the next receive: by sender, by tag, by both, or none.
@@ -418,8 +471,11 @@ impl Program {
             }
             Op::Ended => {
                 let ended = Ended::read(&frame).map_err(bad)?;
+                self.read_ring(ended.tid, scene);
                 self.endpoint.ended(scene.now, ended, scene.out);
             }
+            Op::RingOpen => self.open_ring(&RingOpen::read(&frame).map_err(bad)?, scene)?,
+            Op::RingClosed => self.close_ring(&RingClosed::read(&frame).map_err(bad)?, scene),
             Op::HostEvent => self
                 .endpoint
                 .host_event(HostEvent::read(&frame).map_err(bad)?),

@@ -76,6 +76,8 @@ pub struct Outcome {
     pub time: Moment,
     /// Messages that programs received.
     pub messages: u64,
+    /// Rings that were opened, sends that used one, and chunks that a freeze has taken from one.
+    pub rings: [u64; 3],
     /// Number of processes of tasks.
     pub tasks: u64,
     /// Machines that ended because a majority was lost.
@@ -94,6 +96,9 @@ impl Outcome {
         self.events += other.events;
         self.time += other.time;
         self.messages += other.messages;
+        for (sum, count) in self.rings.iter_mut().zip(other.rings) {
+            *sum += count;
+        }
         self.tasks += other.tasks;
         self.ended += other.ended;
         self.coverage.add(&other.coverage);
@@ -151,6 +156,7 @@ impl World {
             halting: false,
             finished: false,
             events: 0,
+            rings: [0; 3],
             outbox: Outbox::new(),
         };
         for slot in 0..hosts {
@@ -172,6 +178,7 @@ impl World {
             events: self.events,
             time: self.queue.now(),
             messages: self.ledger.received,
+            rings: self.rings,
             tasks: self.processes.len() as u64,
             ended: u64::from(!self.halting && !self.nodes.iter().any(Node::is_running)),
             coverage: self.coverage,
@@ -261,6 +268,7 @@ impl World {
             }
             Event::Leaves(conn) => self.console_leaves(conn),
             Event::ToTask(process, frame) => self.in_socket(process, frame),
+            Event::RingWake(process) => self.ring_wake(process),
             Event::Wake(process, at) => self.wake(process, at),
             Event::Kill(process, signal) => self.kill(process, signal),
             Event::Strike(number) => self.strike(number),

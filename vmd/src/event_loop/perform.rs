@@ -42,6 +42,7 @@ impl EventLoop {
             Output::Process(order) => self.perform_process(order),
             Output::Move(order) => self.perform_move(order),
             Output::Store(order) => self.perform_store(order),
+            Output::Ring(order) => self.locals.change_ring(order, context),
             Output::Lease(end) => self.set_lease(end),
             Output::Note(text) => log::info!("{text}"),
             Output::End(result) => self.ended = Some(self.arrival.end(result, &self.links)),

@@ -11,7 +11,10 @@
 
 use crate::{
     context::{Context, Source},
-    local::interrupts::Interrupts,
+    local::{
+        interrupts::Interrupts,
+        rings::{RingDescriptors, Wakes},
+    },
     net::{
         lossy::Lossy,
         queue::{Flushed, FrameQueue, Lanes, Pushed},
@@ -31,7 +34,7 @@ use std::{
     mem::MaybeUninit,
     os::fd::{AsFd, OwnedFd},
 };
-use vm_machine::{ConnId, ConsoleInput, Input, Time};
+use vm_machine::{ConnId, ConsoleInput, Input, RingOutput, Time};
 use vm_wire::{
     Frame, FrameReader, HEADER_LEN, Message, Op, Tid,
     console::Answer,
@@ -95,6 +98,7 @@ pub struct Locals {
     offences: u64,
     /// The interrupt sockets of the tasks.
     pub interrupts: Interrupts,
+    wakes: Wakes,
 }
 
 impl Locals {
@@ -118,6 +122,7 @@ impl Locals {
             lossy: Lossy::default(),
             offences: 0,
             interrupts: Interrupts::default(),
+            wakes: Wakes::default(),
         })
     }
 
@@ -457,6 +462,36 @@ impl Locals {
         }
     }
 
+    /// Carries out an order about rings.
+    pub fn change_ring(&mut self, order: RingOutput, context: &mut Context) {
+        match order {
+            RingOutput::Open { id, ends } => {
+                let tids = [ends[0].0, ends[1].0];
+                let Some(descriptors) = self.wakes.make_ring(tids) else {
+                    let failed = Input::RingFailed { id, ends: tids };
+                    return context.inbox.push_back(failed);
+                };
+                for ((tid, frame), descriptors) in ends.into_iter().zip(descriptors) {
+                    self.send_ring(tid, frame, descriptors, context);
+                }
+            }
+            RingOutput::Forget(tid) => self.wakes.forget(tid),
+        }
+    }
+
+    fn send_ring(
+        &mut self,
+        tid: Tid,
+        frame: Frame,
+        descriptors: RingDescriptors,
+        context: &mut Context,
+    ) {
+        if let Some(&place) = self.tasks.get(&tid) {
+            self.table[place].queue.attach(descriptors);
+            self.push(place, frame, context);
+        }
+    }
+
     /// Sends a frame to a console. Nothing happens if the console has gone.
     pub fn send_to_console(&mut self, conn: ConnId, frame: Frame, context: &mut Context) {
         if let Some(&place) = self.others.get(&conn) {
@@ -589,7 +624,9 @@ impl Locals {
 
 /// The operations that a task's library may send on its data socket after the task has enrolled.
 fn is_from_task(op: Op) -> bool {
-    (Op::Data..=Op::Resend).contains(&op) || (Op::Done..=Op::Saved).contains(&op)
+    (Op::Data..=Op::Resend).contains(&op)
+        || (Op::Done..=Op::Saved).contains(&op)
+        || matches!(op, Op::RingAsk | Op::RingClosed)
 }
 
 /// The operations that a console may send.

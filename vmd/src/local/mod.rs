@@ -3,6 +3,7 @@
 //! task's standard input.
 
 pub mod locals;
+pub mod rings;
 
 pub mod interrupts;
 

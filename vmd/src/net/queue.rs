@@ -10,11 +10,15 @@
 //! bound is dropped, because its sender retains it. The queue records the channel that lost a
 //! chunk. Once there is room again the daemon is told, so that it can request the chunks.
 
-use rustix::io::{Errno, write, writev};
+use rustix::{
+    io::{Errno, write, writev},
+    net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg},
+};
 use std::{
     collections::{BTreeSet, VecDeque},
     io::IoSlice,
-    os::fd::AsFd,
+    mem::MaybeUninit,
+    os::fd::{AsFd, OwnedFd},
 };
 use vm_wire::{
     Frame, HEADER_LEN, Op, Tid,
@@ -81,6 +85,8 @@ pub struct FrameQueue {
     bulk: VecDeque<Frame>,
     /// Bytes in `leaving`, `urgent` and `bulk`.
     bytes: usize,
+    /// The descriptors that go with each `RingOpen` of the queue, in their order.
+    descriptors: VecDeque<[OwnedFd; 3]>,
     /// The channels of which chunks were dropped.
     losers: BTreeSet<(Tid, Tid)>,
 }
@@ -96,6 +102,7 @@ impl FrameQueue {
             urgent: VecDeque::new(),
             bulk: VecDeque::new(),
             bytes: 0,
+            descriptors: VecDeque::new(),
             losers: BTreeSet::new(),
         }
     }
@@ -108,6 +115,11 @@ impl FrameQueue {
     /// Bytes in the queue.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Adds the descriptors that go with the next `RingOpen`.
+    pub fn attach(&mut self, descriptors: [OwnedFd; 3]) {
+        self.descriptors.push_back(descriptors);
     }
 
     /// Adds a frame, if there is room for it.
@@ -189,7 +201,31 @@ impl FrameQueue {
         }
     }
 
-    fn write_some(&self, socket: impl AsFd) -> Result<usize, Errno> {
+    /// Writes a frame with descriptors alone: they belong to its first byte.
+    fn write_with_descriptors(&mut self, socket: impl AsFd) -> Result<usize, Errno> {
+        let Some(frame) = self.leaving.front() else {
+            return Ok(0);
+        };
+        let mut bytes = Vec::with_capacity(frame.len());
+        frame.write_to(&mut bytes);
+        let Some(descriptors) = self.descriptors.front() else {
+            return write(socket, &bytes);
+        };
+        let descriptors = descriptors.each_ref().map(AsFd::as_fd);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let count = sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, flags)?;
+        self.descriptors.pop_front();
+        Ok(count)
+    }
+
+    fn write_some(&mut self, socket: impl AsFd) -> Result<usize, Errno> {
+        let has_descriptors = |frame: &Frame| frame.header.op == Op::RingOpen;
+        if self.written == 0 && self.leaving.front().is_some_and(has_descriptors) {
+            return self.write_with_descriptors(socket);
+        }
         // For one small frame, as in a round trip, a copy is cheaper than a gathering write.
         if let [frame] = self.leaving.as_slices().0
             && frame.len() <= SMALL_MAX
@@ -198,17 +234,20 @@ impl FrameQueue {
             frame.write_to(&mut &mut bytes[..]);
             return write(socket, &bytes[self.written..frame.len()]);
         }
+        let others = self.leaving.iter().skip(1);
+        let count = 1 + others.take_while(|it| !has_descriptors(it)).count();
         let mut headers = [[0; HEADER_LEN]; BATCH];
-        for (bytes, frame) in headers.iter_mut().zip(&self.leaving) {
+        for (bytes, frame) in headers.iter_mut().zip(&self.leaving).take(count) {
             *bytes = frame.header.to_bytes(frame.body.len());
         }
         let mut slices = [IoSlice::new(&[]); 2 * BATCH];
-        for (index, (header, frame)) in headers.iter().zip(&self.leaving).enumerate() {
+        let frames = headers.iter().zip(&self.leaving).take(count);
+        for (index, (header, frame)) in frames.enumerate() {
             let out = if index == 0 { self.written } else { 0 };
             slices[2 * index] = IoSlice::new(&header[out.min(HEADER_LEN)..]);
             slices[2 * index + 1] = IoSlice::new(&frame.body[out.saturating_sub(HEADER_LEN)..]);
         }
-        writev(socket, &slices[..2 * self.leaving.len()])
+        writev(socket, &slices[..2 * count])
     }
 
     fn advance(&mut self, count: usize, room: &mut Room) {

@@ -93,13 +93,21 @@ impl Sender {
             && (self.retained.is_empty() || self.retained_bytes + cost <= self.window_bytes)
     }
 
-    /// Numbers and retains a chunk. The caller sends the returned frame.
-    pub fn number(&mut self, now: Time, mut chunk: Frame) -> Frame {
-        debug_assert!(self.has_room(chunk.body.len()));
+    /// Number of the last chunk that the receiver has acknowledged.
+    pub fn acknowledged(&self) -> u64 {
+        self.last - self.retained_count()
+    }
+
+    /// Number of the next chunk.
+    pub fn next(&self) -> u64 {
+        self.last + 1
+    }
+
+    /// Retains the next chunk, which has the number [`Sender::next`] and is sent now.
+    pub fn push(&mut self, now: Time, chunk: Frame) {
+        debug_assert!(self.has_room(chunk.body.len()) && chunk.header.seq == self.next());
         self.last += 1;
-        chunk.header.seq = self.last;
-        self.retain(now, chunk.clone());
-        chunk
+        self.retain(now, chunk);
     }
 
     /// Retains a chunk that the sender of an ended task numbered. Returns false if the chunk is
@@ -253,6 +261,26 @@ impl Receiver {
         self.due.get_or_insert(now + ACK_IDLE);
     }
 
+    /// Counts the next chunk, with a payload of `len` bytes, as taken from a ring, where it is
+    /// acknowledged.
+    pub fn took(&mut self, len: usize) {
+        self.taken += 1;
+        self.untold_bytes += len as u64 + CHUNK_OVERHEAD;
+    }
+
+    /// The chunk that waited for the one that was just taken, and counts as taken now.
+    pub fn next_ahead(&mut self) -> Option<Frame> {
+        let chunk = self.ahead.remove(&(self.taken + 1))?;
+        self.ahead_bytes -= cost(&chunk);
+        self.took(chunk.body.len());
+        Some(chunk)
+    }
+
+    /// Whether the sender was killed, so that no chunk is taken any more.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Acknowledgement and credit for the next header to the sender. If the inbox is not `open`,
     /// both values stay as they were last sent.
     pub fn tell(&mut self, open: bool) -> (u64, u64) {
@@ -374,23 +402,23 @@ mod tests {
         let mut sender = Sender::new(u64::MAX);
         for _ in 0..WINDOW_CHUNKS {
             assert!(sender.has_room(0));
-            sender.number(NOW, chunk(0, 0));
+            sender.push(NOW, chunk(sender.next(), 0));
         }
         assert!(!sender.has_room(0));
         sender.acknowledge(NOW, 1, WINDOW_CHUNKS + 1);
         assert!(sender.has_room(0));
 
         let mut sender = Sender::new(2 * CHUNK_OVERHEAD);
-        sender.number(NOW, chunk(0, 0));
+        sender.push(NOW, chunk(sender.next(), 0));
         assert!(sender.has_room(0));
-        sender.number(NOW, chunk(0, 0));
+        sender.push(NOW, chunk(sender.next(), 0));
         assert!(!sender.has_room(0));
     }
 
     #[test]
     fn what_was_never_sent_cannot_be_acknowledged_nor_credit_be_taken_back() {
         let mut sender = Sender::new(u64::MAX);
-        sender.number(NOW, chunk(0, 8));
+        sender.push(NOW, chunk(sender.next(), 8));
         sender.acknowledge(NOW, 2, 0);
         assert_eq!(sender.retained().count(), 1);
         assert!(sender.has_room(8));

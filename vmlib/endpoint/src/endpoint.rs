@@ -21,9 +21,12 @@
 //! end waits for its last chunk. A task that is killed leaves none: no later chunk of it is taken,
 //! and an incomplete message is never received.
 
+mod rings;
+
 use crate::{
     inbox::{Envelope, Filter, Inbox, InboxState, Received},
     pair::{Pair, PairState, Stamp},
+    ring::{NoRing, Ring},
     sending::{EndpointError, SendProgress, Sending},
     time::Time,
 };
@@ -31,10 +34,10 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 use vm_wire::{
-    Frame, Header, HostId, Op, Tid,
+    Frame, Header, HostId, Message, Op, Tid,
     agreed::ExitStatus,
     limits,
-    task::{Ended, HostEvent, KeptBy, Located},
+    task::{Ended, HostEvent, KeptBy, Located, RingAsk},
 };
 
 /// Configuration of an endpoint: its task and its limits.
@@ -50,6 +53,9 @@ pub struct EndpointConfig {
     pub epoch: u32,
     /// Generation of the task's application.
     pub generation: u32,
+    /// Messages to one peer after which the endpoint asks its daemon for a ring; `None`: it asks for
+    /// none.
+    pub ring_after: Option<u64>,
 }
 
 /// An event that a task gets beside messages.
@@ -171,13 +177,36 @@ impl Endpoint {
         sending: &mut Sending,
         out: &mut VecDeque<Frame>,
     ) -> Result<SendProgress, EndpointError> {
+        self.poll_send_by(now, sending, (&mut NoRing, true), out)
+    }
+
+    /// Like [`Endpoint::poll_send`], for a task that may have a ring to the receiver. If the ring is
+    /// full, the rest of the message goes by the daemon if the flag is set, and else waits. After a
+    /// few messages to one receiver, the daemon is asked for a ring.
+    ///
+    /// # Errors
+    /// Those of [`Endpoint::poll_send`].
+    pub fn poll_send_by(
+        &mut self,
+        now: Time,
+        sending: &mut Sending,
+        ring: (&mut impl Ring, bool),
+        out: &mut VecDeque<Frame>,
+    ) -> Result<SendProgress, EndpointError> {
         check_length(&sending.body)?;
         if sending.to == self.config.me {
             return self.send_to_self(sending);
         }
         let stamp = self.stamp();
         let pair = pair(&mut self.pairs, &self.config, sending.to);
-        let progress = pair.advance(now, stamp, sending, out)?;
+        let progress = pair.advance(now, stamp, sending, ring, out)?;
+        if let Some(after) = self.config.ring_after
+            && !pair.ended
+            && pair.ring.asks(pair.messages(), after)
+        {
+            let ask = RingAsk { peer: pair.peer };
+            out.push_back(ask.frame().between(self.config.me, Tid::NONE));
+        }
         self.due.note(pair);
         match self.inbox_full() {
             Some(full) if progress == SendProgress::NeedsCredit => Err(full),

@@ -32,6 +32,15 @@ pub struct Filter {
     pub tag: Option<i32>,
 }
 
+impl Filter {
+    /// Whether the filter selects a message with this header.
+    fn selects(&self, header: &Header) -> bool {
+        self.context == header.context
+            && self.from.is_none_or(|from| from == header.from)
+            && self.tag.is_none_or(|tag| tag == header.tag)
+    }
+}
+
 /// A whole message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
@@ -135,7 +144,7 @@ struct Conversation {
 }
 
 /// A message whose first chunks have arrived.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Part {
     context: u32,
     tag: i32,
@@ -274,6 +283,98 @@ impl Inbox {
                 body: part.bytes.into(),
             });
         }
+    }
+
+    /// Like [`Inbox::accept`], for a chunk whose `len` bytes are not read yet: `fill` appends them to
+    /// the message. A message that becomes whole, and that `wanted` selects, is returned and is not
+    /// in the inbox. `None` if `fill` fails: then nothing was taken.
+    pub fn accept_filled(
+        &mut self,
+        header: &Header,
+        len: usize,
+        wanted: Option<&Filter>,
+        fill: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Option<Option<Received>> {
+        let Header {
+            from,
+            context,
+            tag,
+            offset,
+            total,
+            ..
+        } = *header;
+        let body = if offset == 0 && len as u64 == total {
+            let mut body = Vec::with_capacity(len);
+            if !fill(&mut body) || body.len() != len {
+                return None;
+            }
+            if !self.parts.is_empty() {
+                self.discard_part(from);
+            }
+            body
+        } else {
+            self.extend_part(header, len, fill)?
+        };
+        if body.len() as u64 != total {
+            return Some(None);
+        }
+        let message = Received {
+            from,
+            context,
+            tag,
+            body: body.into(),
+        };
+        if wanted.is_some_and(|wanted| wanted.selects(header)) {
+            return Some(Some(message));
+        }
+        self.push(message);
+        Some(None)
+    }
+
+    /// Appends a chunk to an incomplete message. Returns the message if it is whole now, an empty one
+    /// if not; `None` if `fill` fails.
+    fn extend_part(
+        &mut self,
+        header: &Header,
+        len: usize,
+        fill: impl FnOnce(&mut Vec<u8>) -> bool,
+    ) -> Option<Vec<u8>> {
+        let Header {
+            from,
+            context,
+            tag,
+            offset,
+            total,
+            ..
+        } = *header;
+        let mut part = match offset {
+            0 => Part {
+                context,
+                tag,
+                total,
+                bytes: Vec::with_capacity(FIRST_BUFFER_MAX.min(total as usize)),
+            },
+            _ => self.parts.remove(&from).unwrap_or_default(),
+        };
+        let before = part.bytes.len();
+        let continues =
+            (part.context, part.tag, part.total, before as u64) == (context, tag, total, offset);
+        if !continues || (before + len) as u64 > total {
+            // The chunk continues no message: both are dropped.
+            return Some(Vec::new());
+        }
+        let filled = fill(&mut part.bytes) && part.bytes.len() == before + len;
+        if filled && part.bytes.len() as u64 == total {
+            return Some(part.bytes);
+        }
+        part.bytes.truncate(match filled {
+            true => before + len,
+            false => before,
+        });
+        if filled || before > 0 {
+            self.parts.insert(from, part);
+        }
+        filled.then(Vec::new)
     }
 
     /// Adds a whole message.

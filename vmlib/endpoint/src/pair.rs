@@ -3,6 +3,7 @@
 
 use crate::{
     channel::{Receiver, ReceiverState, Sender, SenderState},
+    ring::{NoRing, Ring, RingError, RingRoute},
     sending::{EndpointError, SendProgress, Sending},
     time::Time,
 };
@@ -41,6 +42,8 @@ pub(crate) struct Pair {
     pub timer: Option<Time>,
     /// Number of unacknowledged chunks that the endpoint has counted for this pair.
     pub counted: u64,
+    /// The route to the peer past the daemon.
+    pub ring: RingRoute,
     /// Number of messages whose first chunk was sent.
     messages: u64,
     /// Messages that wait for credit; `backlog_bytes` is their cost.
@@ -75,6 +78,7 @@ impl Pair {
             over: None,
             timer: None,
             counted: 0,
+            ring: RingRoute::default(),
             messages: 0,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
@@ -109,40 +113,78 @@ impl Pair {
         }
     }
 
-    /// Sends as many chunks of the message as credit and window allow.
+    /// Sends as many chunks of the message as credit and window allow. If the ring is full, the
+    /// chunks go by the daemon if `overflows`, and else wait.
     pub fn advance(
         &mut self,
         now: Time,
         stamp: Stamp,
         sending: &mut Sending,
+        (ring, overflows): (&mut impl Ring, bool),
         out: &mut VecDeque<Frame>,
     ) -> Result<SendProgress, EndpointError> {
         if sending.number.is_some_and(|number| number != self.messages) {
             return Err(EndpointError::Superseded { to: self.peer });
         }
         while !self.ended && !sending.done {
-            let len = CHUNK_MAX.min(sending.body.len() - sending.offset);
+            let by_ring = self.ring.is_open && self.sender.acknowledged() >= self.ring.by_daemon;
+            let max = if by_ring { ring.chunk_max() } else { CHUNK_MAX };
+            let len = max.min(sending.body.len() - sending.offset);
             if !self.sender.has_room(len) {
                 return Ok(SendProgress::NeedsCredit);
             }
+            let chunk = self.chunk(stamp, sending, len);
+            if by_ring {
+                match ring.push(&chunk) {
+                    Ok(()) => {}
+                    Err(RingError::Full) if !overflows => return Ok(SendProgress::NeedsRoom),
+                    Err(error) => {
+                        self.ring.is_open &= error == RingError::Full;
+                        self.send_by_daemon(stamp, chunk.clone(), out);
+                    }
+                }
+            } else {
+                self.send_by_daemon(stamp, chunk.clone(), out);
+            }
+            self.sender.push(now, chunk);
             if sending.number.is_none() {
                 self.messages += 1;
                 sending.number = Some(self.messages);
             }
-            let mut header = Header::new(Op::Data);
-            header.offset = sending.offset as u64;
-            header.total = sending.body.len() as u64;
-            header.context = sending.context;
-            header.tag = sending.tag;
-            let end = sending.offset + len;
-            let chunk = Frame::new(header, sending.body.slice(sending.offset..end));
-            let chunk = self.sender.number(now, chunk);
-            out.push_back(self.stamped(stamp, chunk));
-            sending.offset = end;
-            sending.done = end == sending.body.len();
+            sending.offset += len;
+            sending.done = sending.offset == sending.body.len();
         }
         sending.done = true;
         Ok(SendProgress::Done)
+    }
+
+    /// The next `len` bytes of the message, with the next number.
+    fn chunk(&self, stamp: Stamp, sending: &Sending, len: usize) -> Frame {
+        let mut header = Header::new(Op::Data);
+        header.seq = self.sender.next();
+        header.offset = sending.offset as u64;
+        header.total = sending.body.len() as u64;
+        header.context = sending.context;
+        header.tag = sending.tag;
+        header.from = stamp.me;
+        header.to = self.peer;
+        header.epoch = stamp.epoch;
+        header.generation = stamp.generation;
+        let body = match len == sending.body.len() {
+            true => sending.body.clone(),
+            false => sending.body.slice(sending.offset..sending.offset + len),
+        };
+        Frame::new(header, body)
+    }
+
+    fn send_by_daemon(&mut self, stamp: Stamp, chunk: Frame, out: &mut VecDeque<Frame>) {
+        self.ring.by_daemon = chunk.header.seq;
+        out.push_back(self.stamped(stamp, chunk));
+    }
+
+    /// Number of messages whose first chunk was sent.
+    pub fn messages(&self) -> u64 {
+        self.messages
     }
 
     /// Adds a message to the backlog and sends as much of the backlog as possible. Returns false if
@@ -175,8 +217,8 @@ impl Pair {
     /// Sends as much of the backlog as credit and window allow.
     pub fn pump(&mut self, now: Time, stamp: Stamp, out: &mut VecDeque<Frame>) {
         while let Some(mut sending) = self.backlog.pop_front() {
-            match self.advance(now, stamp, &mut sending, out) {
-                Ok(SendProgress::NeedsCredit) => {
+            match self.advance(now, stamp, &mut sending, (&mut NoRing, true), out) {
+                Ok(SendProgress::NeedsCredit | SendProgress::NeedsRoom) => {
                     self.backlog.push_front(sending);
                     return;
                 }

@@ -51,6 +51,9 @@ pub enum SendProgress {
     Done,
     /// The channel has no credit for the rest: poll again when frames have arrived.
     NeedsCredit,
+    /// The ring to the receiver is full: poll again when the receiver has read some of it, or let
+    /// the rest go by the daemon.
+    NeedsRoom,
 }
 
 /// Reasons why a message cannot be sent.

@@ -102,6 +102,7 @@ fn config_of(end: usize) -> EndpointConfig {
         inbox_bytes: INBOX,
         epoch: 0,
         generation: 0,
+        ring_after: None,
     }
 }
 
@@ -166,7 +167,8 @@ impl Scene {
         let done = self.with(from, |end, now, out| {
             match end.poll_send(now, &mut sending, out) {
                 Ok(SendProgress::Done) => true,
-                Ok(SendProgress::NeedsCredit) | Err(EndpointError::InboxFull { .. }) => false,
+                Ok(SendProgress::NeedsCredit | SendProgress::NeedsRoom)
+                | Err(EndpointError::InboxFull { .. }) => false,
                 Err(error) => panic!("{error}"),
             }
         });
@@ -488,6 +490,7 @@ fn two_tasks_that_send_each_other_much_before_they_receive_do_not_deadlock() {
             inbox_bytes: 1 << 30,
             epoch: 0,
             generation: 0,
+            ring_after: None,
         });
     }
     let mut sent = [0; 2];

@@ -368,6 +368,7 @@ impl Runner for Script {
                         inbox_bytes: words.number("inbox")?.unwrap_or(1 << 30),
                         epoch: 0,
                         generation: 0,
+                        ring_after: None,
                     };
                     self.ends.insert(name.to_owned(), Endpoint::new(config));
                 }

@@ -49,6 +49,7 @@ pub use capture::affinity::is_elsewhere;
 pub use error::{CANNOT_GO_ON, CANNOT_RESTORE, SaveError};
 pub use frozen::{
     fault::Text,
+    left_out::leave_out,
     signal::{SIGNAL, Section, TRIGGER, in_section},
 };
 pub use options::{Carry, Folders, Hold, Moment, Options, Until};

@@ -149,6 +149,8 @@ impl Default for Until {
 /// The moments at which all threads of a process are stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
+    /// All threads are stopped, and nothing of the process was captured yet.
+    Stopped,
     /// A forked save was requested, but this process has to write a part of the image itself, or
     /// all of it: memory that is shared with other processes, the content of carried files, or
     /// everything if there is no room for a copy. The reader of the image has to read during that

@@ -9,6 +9,7 @@ mod consoles;
 mod links;
 mod moves;
 mod processes;
+mod rings;
 mod store;
 
 pub use connection::ConnId;
@@ -16,6 +17,7 @@ pub use consoles::ConsoleInput;
 pub use links::LinkOutput;
 pub use moves::{MoveInput, MoveOutput, Written};
 pub use processes::{LaunchSpec, ProcessInput, ProcessOutput};
+pub use rings::RingOutput;
 pub use store::{SavedBy, StoreInput, StoreOutput};
 
 use crate::Time;
@@ -58,6 +60,13 @@ pub enum Input {
     Dropped(Vec<(Tid, Tid)>),
     /// The process of a coordinator sent a frame.
     Coordinator(u64, Frame),
+    /// The memory of the ring between these two tasks could not be made.
+    RingFailed {
+        /// The number of the ring.
+        id: u64,
+        /// The two tasks.
+        ends: [Tid; 2],
+    },
     /// The user requests that this daemon leaves (SIGTERM, SIGINT).
     Stop,
     /// An event of the connection of a console.
@@ -118,6 +127,8 @@ pub enum Output {
     Move(MoveOutput),
     /// To the store of checkpoints.
     Store(StoreOutput),
+    /// About rings between tasks of this host.
+    Ring(RingOutput),
 }
 
 /// Outputs, in the order in which the shell carries them out.
@@ -144,6 +155,12 @@ impl From<MoveOutput> for Output {
 impl From<StoreOutput> for Output {
     fn from(order: StoreOutput) -> Self {
         Output::Store(order)
+    }
+}
+
+impl From<RingOutput> for Output {
+    fn from(order: RingOutput) -> Self {
+        Output::Ring(order)
     }
 }
 

@@ -35,6 +35,6 @@ pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use group::Group;
 pub use io::{
     ConnId, ConsoleInput, Input, LaunchSpec, LinkOutput, MoveInput, MoveOutput, Outbox, Output,
-    ProcessInput, ProcessOutput, SavedBy, StoreInput, StoreOutput, Written,
+    ProcessInput, ProcessOutput, RingOutput, SavedBy, StoreInput, StoreOutput, Written,
 };
 pub use vm_endpoint::Time;

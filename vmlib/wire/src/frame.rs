@@ -139,6 +139,14 @@ opcodes! {
     /// [`crate::coordinator::Heard`].
     Heard = 51,
 
+    // Rings, between a task and its daemon.
+    /// [`crate::task::RingAsk`].
+    RingAsk = 52,
+    /// [`crate::task::RingOpen`].
+    RingOpen = 53,
+    /// [`crate::task::RingClosed`].
+    RingClosed = 54,
+
     // Between two daemons.
     /// [`crate::peer::Hello`].
     Hello = 64,

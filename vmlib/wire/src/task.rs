@@ -24,7 +24,7 @@ message! {
     Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Await Ended HostEvent KeptBy
     GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
     MoveTask Moved CheckTask Checked DrainHost Drained SaveApp Saved
-    SuspendApp ResumeApp Resumed
+    SuspendApp ResumeApp Resumed RingAsk RingOpen RingClosed
 }
 
 /// Environment variable: path of the daemon's socket.
@@ -334,4 +334,36 @@ pub struct ResumeApp {
 pub struct Resumed {
     /// The report of the restart.
     pub report: RestartReport,
+}
+
+/// Open a ring to another task of this host: memory that both tasks share. The daemon opens the ring
+/// or does nothing; the task asks again later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingAsk {
+    /// The other task.
+    pub peer: Tid,
+}
+
+/// A ring is open. With the frame come three descriptors: the memory of the ring, the eventfd that
+/// wakes this task, and the eventfd that wakes the peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingOpen {
+    /// The other task.
+    pub peer: Tid,
+    /// A random number, never reused.
+    pub id: u64,
+    /// Which of the two ends this task is: 0 or 1.
+    pub end: u8,
+    /// Process id of the peer, from which long messages are read.
+    pub pid: u32,
+}
+
+/// A ring is closed, because one of its tasks is frozen to be moved or has ended. Also from a task
+/// that cannot use a ring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RingClosed {
+    /// The other task.
+    pub peer: Tid,
+    /// The number of the ring.
+    pub id: u64,
 }

@@ -119,6 +119,7 @@ impl Program {
     /// Leaves the machine: the retained chunks go to the daemon first, then the request.
     fn exit(&mut self, scene: &mut Scene) -> Asking {
         let status = self.random.below(2) as i32 * 3;
+        self.leave_rings(scene);
         let (kept, last) = self.endpoint.leave();
         debug_assert!(
             kept.iter()

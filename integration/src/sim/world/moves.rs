@@ -313,6 +313,9 @@ impl World {
             .program
             .as_ref()
             .is_some_and(|program| program.request() == Some(Op::Exit));
+        if !leaves && let Some(program) = &mut process.program {
+            self.rings[2] += program.close_rings();
+        }
         let Some(program) = process.program.clone().filter(|_| !leaves) else {
             let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
             return self.report(
@@ -480,7 +483,9 @@ impl World {
         let index = self.new_process(to, tid, None);
         let shown = self.nodes[to].time(now);
         let process = &mut self.processes[index];
-        process.program = Some(image.program);
+        let mut program = image.program;
+        program.lose_rings();
+        process.program = Some(program);
         process.offset = image.saved_at.0 as i64 - shown.0 as i64;
         process.gait = Gait::Stands;
         process.freeze = Some(image.freeze);

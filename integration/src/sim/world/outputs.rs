@@ -2,7 +2,9 @@
 
 use super::state::{Event, World, process::Order};
 use crate::sim::{network::Slot, program::MISSING_PROGRAM, queue::MS};
-use vm_machine::{Input, LinkOutput, MoveOutput, Output, ProcessInput, ProcessOutput, StoreOutput};
+use vm_machine::{
+    Input, LinkOutput, MoveOutput, Output, ProcessInput, ProcessOutput, RingOutput, StoreOutput,
+};
 use vm_wire::task::{FailKind, Failed};
 
 impl World {
@@ -37,6 +39,8 @@ impl World {
             Output::Process(order) => return self.use_process(slot, order),
             Output::Move(order) => return self.move_task(slot, order),
             Output::Store(order) => return self.use_shared_store(slot, order),
+            Output::Ring(RingOutput::Open { id, ends }) => self.open_ring(slot, id, ends),
+            Output::Ring(RingOutput::Forget(_)) => {}
         }
         Ok(())
     }

@@ -76,6 +76,8 @@ impl World {
         let shown = self.nodes[slot].time(self.queue.now());
         let index = self.new_process(slot, tid, None);
         let process = &mut self.processes[index];
+        let mut program = program;
+        program.lose_rings();
         process.program = Some(program);
         process.offset = at.0 as i64 - shown.0 as i64;
         process.gait = Gait::Stands;

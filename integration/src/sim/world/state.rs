@@ -107,6 +107,8 @@ pub(super) enum Event {
     ToTask(usize, Frame),
     /// A program continues.
     Wake(usize, Moment),
+    /// Something is in a ring of a process.
+    RingWake(usize),
     /// A process is ended by a signal.
     Kill(usize, i32),
     /// A fault strikes, if this plan is not void.
@@ -189,6 +191,8 @@ pub struct World {
     pub(super) halting: bool,
     pub(super) finished: bool,
     pub(super) events: u64,
+    /// Rings that were opened, sends that used one, and chunks that a freeze has taken from one.
+    pub(super) rings: [u64; 3],
     pub(super) outbox: Outbox,
 }
 

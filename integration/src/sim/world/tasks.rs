@@ -11,7 +11,7 @@ use super::{
 };
 use crate::sim::{
     network::Slot,
-    program::{PROGRAM, Pause, Program, Scene},
+    program::{PROGRAM, Pause, Program, Scene, memory},
     queue::{MS, Moment, SECOND},
 };
 use std::collections::{BTreeSet, VecDeque};
@@ -44,6 +44,7 @@ impl World {
             dropped: BTreeSet::new(),
             token,
             socket: VecDeque::new(),
+            memory: VecDeque::new(),
             arrival_in: 0,
             arrival_out: 0,
             wake_at: None,
@@ -219,6 +220,34 @@ impl World {
         self.run_program(index)
     }
 
+    /// Something is in a ring of a process, which looks there if it waits.
+    pub(super) fn ring_wake(&mut self, index: usize) -> Result<(), String> {
+        let process = &self.processes[index];
+        let reads = process.program.as_ref().is_some_and(Program::reads);
+        match process.alive && reads && process.gait == Gait::Runs {
+            true => self.run_program(index),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes the memory of a ring, and sends the frames with it.
+    pub(super) fn open_ring(&mut self, slot: Slot, id: u64, ends: [(Tid, Frame); 2]) {
+        if self.random.percent(3) {
+            let ends = [ends[0].0, ends[1].0];
+            let failed = Input::RingFailed { id, ends };
+            return self.queue.after(1, Event::Input(slot, failed));
+        }
+        self.rings[0] += 1;
+        let memory = memory();
+        for (tid, frame) in ends {
+            if let Some(index) = self.process_of(slot, tid) {
+                let memory = memory.clone();
+                self.processes[index].memory.push_back(memory);
+                self.send_task(slot, tid, frame);
+            }
+        }
+    }
+
     /// Runs a program until it waits.
     fn run_program(&mut self, index: usize) -> Result<(), String> {
         self.events += 1;
@@ -235,7 +264,7 @@ impl World {
         };
         let key = if secluded { program.app() } else { Tid::NONE };
         let roster = self.rosters.get(&key).map_or(&[][..], Vec::as_slice);
-        let mut out = VecDeque::new();
+        let (mut out, mut woken) = (VecDeque::new(), Vec::new());
         let mut scene = Scene {
             now: time,
             roster,
@@ -247,10 +276,18 @@ impl World {
             quiet,
             grow,
             sabotage: self.options.sabotage,
+            memory: &mut process.memory,
+            woken: &mut woken,
+            by_ring: &mut self.rings[1],
             out: &mut out,
         };
         let pause = program.step(&mut process.socket, &mut scene)?;
         let tid = process.tid;
+        for peer in woken {
+            if let Some(other) = self.process_of(slot, peer) {
+                self.queue.after(1, Event::RingWake(other));
+            }
+        }
         for frame in out {
             self.begins(Ambush::Asked(frame.header.op));
             if frame.header.op == Op::Exit {

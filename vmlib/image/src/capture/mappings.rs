@@ -15,7 +15,7 @@ use crate::{
     frozen::{
         arena::List,
         fault::{Outcome, Shown, refuse},
-        scratch,
+        left_out, scratch,
     },
     raw::records::{
         FD_UNNAMED, FILE, FileRecord, GROWS_DOWN, MAPPINGS_MAX, Mapping, PRIVATE, RESTORER, SHARED,
@@ -219,7 +219,7 @@ fn mapping(
 ) -> Outcome<Option<Mapping>> {
     let name = line.name;
     let is_kernels = name.starts_with(b"[vvar") || name == b"[vdso]" || name == b"[vsyscall]";
-    if is_kernels || line.range == scratch::range() {
+    if is_kernels || line.range == scratch::range() || left_out::is_left_out(&line.range) {
         return Ok(None);
     }
     let right = |index: usize, letter: u8, value: i32| match line.rights.get(index) {

@@ -13,6 +13,7 @@ use crate::{
     frozen::{
         arena::List,
         fault::{Outcome, refuse},
+        left_out,
     },
     raw::{
         records::MAPPINGS_MAX,
@@ -87,7 +88,7 @@ pub fn capture() -> Outcome<&'static [Advice]> {
             continue;
         };
         let kinds = kinds_of(flags);
-        if kinds != 0 {
+        if kinds != 0 && !left_out::is_left_out(&range) {
             let advice = Advice {
                 start: range.start,
                 len: range.len(),

@@ -7,6 +7,7 @@
 // Errors and memory without an allocator.
 pub mod arena;
 pub mod fault;
+pub mod left_out;
 pub mod scratch;
 
 // System calls on files, and the right to save.

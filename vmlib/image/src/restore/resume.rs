@@ -27,7 +27,7 @@ use crate::{
     frozen::{
         arena::{self, List},
         fault::{Fault, Outcome, Step as _, refuse},
-        file_calls, scratch, turn,
+        file_calls, left_out, scratch, turn,
     },
     options::{Carry, Hold, Moment},
     raw::{
@@ -200,6 +200,7 @@ fn prepare(plan: &ResumePlan, image: i32, contents: i32, files: u64) -> Outcome<
     // Descriptors are moved to numbers that may be above the limit of the restoring process.
     limits::lift_limits();
     droppable::make(plan.droppable)?;
+    left_out::map_again().step("mapping memory that no image has")?;
     memory_advice::give(plan.advice)?;
     // These checks come before the first file is changed.
     look_at_rights(plan)?;

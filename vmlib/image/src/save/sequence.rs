@@ -302,6 +302,9 @@ fn frozen(
     known: &mut KnownSums,
 ) -> Outcome<SaveResult> {
     let began = sys::clock_ns(libc::CLOCK_MONOTONIC);
+    if let Some(hold) = request.options.hold {
+        hold(Moment::Stopped);
+    }
     thread_signals::check()?;
     let mut signals = process::no_signals()?;
     let written = process::capture(request.options.folders, &mut signals).and_then(|process| {

@@ -143,6 +143,7 @@ impl Context {
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,
             epoch: 0,
             generation: 0,
+            ring_after: None,
         });
         Context {
             config,

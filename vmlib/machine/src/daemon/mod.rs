@@ -19,6 +19,7 @@
 //! | `drain/` | the drain of this host |
 //! | `checkpoint/` | checkpoints: requests, policies, cuts, parts, and their copies on the disks of two hosts |
 //! | `restart/` | restarts of applications, by request or after a loss; which checkpoint is whole on all disks |
+//! | `rings` | memory that two tasks of this host share to exchange messages past the daemon |
 //! | `suspension` | suspended applications, and how they are resumed |
 //! | `console/` | the consoles: replies, listings, the programs that they run, the output of these |
 //! | `consoles` | which subsystem carries out a request of a console |
@@ -66,6 +67,7 @@ mod objection;
 mod orders;
 mod requester;
 mod restart;
+mod rings;
 mod routing;
 mod settle;
 mod signal_numbers;
@@ -91,6 +93,7 @@ use host::{Arrival, Departure, Unreachable};
 use local_task::LocalTask;
 use migration::Migration;
 use restart::Restarts;
+use rings::Rings;
 use routing::Routing;
 use std::collections::BTreeMap;
 use suspension::Suspensions;
@@ -106,6 +109,7 @@ pub struct Daemon {
     tasks: BTreeMap<Tid, LocalTask>,
     births: Births,
     watching: Watching,
+    rings: Rings,
     parked: Parked,
     migration: Migration,
     consoles: Consoles,
@@ -162,6 +166,7 @@ impl Daemon {
                 known,
                 ..Watching::default()
             },
+            rings: Rings::default(),
             parked: Parked::default(),
             migration: Migration::default(),
             consoles: Consoles::default(),
@@ -209,6 +214,11 @@ impl Daemon {
         self.tasks.keys().copied()
     }
 
+    /// Number of rings between tasks of this host.
+    pub fn ring_count(&self) -> usize {
+        self.rings.count()
+    }
+
     /// The time at which [`Input::Tick`] is due.
     pub fn deadline(&self) -> Time {
         let due = [
@@ -253,6 +263,7 @@ impl Daemon {
             Input::Process(event) => self.on_process_event(event),
             Input::Move(event) => self.on_move_event(event),
             Input::Store(event) => self.on_store_event(event),
+            Input::RingFailed { id, ends } => self.on_ring_failed(id, ends),
             Input::Stop => self.on_stop(),
         }
     }

@@ -23,8 +23,8 @@ use vm_wire::{
     },
     task::{
         Await, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView,
-        HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, Siblings, Signal, Spawned, Tids, Watch,
-        Watched, Welcome,
+        HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, RingAsk, RingClosed, RingOpen,
+        Siblings, Signal, Spawned, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -152,6 +152,18 @@ fn task(visitor: &mut impl Visitor) {
         visitor.message(name, Watch { what, on: true });
     }
     visitor.message("Await", Await { tid: tid(1, 2) });
+    visitor.message("RingAsk", RingAsk { peer: tid(1, 2) });
+    let (peer, id) = (tid(1, 2), 7);
+    visitor.message(
+        "RingOpen",
+        RingOpen {
+            peer,
+            id,
+            end: 1,
+            pid: 300,
+        },
+    );
+    visitor.message("RingClosed", RingClosed { peer, id });
     for (name, status) in [
         ("Ended.Left", ExitStatus::Left(0)),
         ("Ended.Code", ExitStatus::Code(1)),

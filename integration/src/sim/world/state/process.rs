@@ -1,7 +1,13 @@
 //! The process of a task, and the orders that it gets from its daemon.
 
 use super::store::CutKey;
-use crate::sim::{network::Slot, node::Node, program::Program, queue::Moment, random::Random};
+use crate::sim::{
+    network::Slot,
+    node::Node,
+    program::{Memory, Program},
+    queue::Moment,
+    random::Random,
+};
 use std::collections::{BTreeSet, VecDeque};
 use vm_machine::{ConnId, Time};
 use vm_wire::{Frame, Tid};
@@ -65,6 +71,8 @@ pub struct Process {
     pub token: Option<u64>,
     /// Frames that wait in the data socket, oldest first.
     pub socket: VecDeque<Frame>,
+    /// Memory of rings that comes with the frames in the socket.
+    pub memory: VecDeque<Memory>,
     /// No frame arrives in the socket before `arrival_in`, and none at the daemon before
     /// `arrival_out`.
     pub arrival_in: Moment,

@@ -133,6 +133,7 @@ impl Daemon {
             task.launch = Launch::NotBegun;
         }
         let (app, together) = (task.app, task.end.together());
+        self.rings.close_all_of(&mut self.cx, tid);
         self.cx.routes.set_open(tid, false);
         self.propose_exit(tid, status);
         match together {

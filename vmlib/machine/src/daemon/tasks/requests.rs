@@ -12,6 +12,7 @@ use crate::{
     daemon::{
         Daemon,
         context::Timer,
+        local_task::LocalTask,
         requester::Requester,
         task_request::{Reply, Waiting},
     },
@@ -21,8 +22,8 @@ use vm_wire::{
     peer::DrainWay,
     task::{
         Await, CheckTask, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts,
-        HostsAsk, MoveTask, ResumeApp, SaveApp, Siblings, Signal, Spawn, SuspendApp, Tids, Watch,
-        Watched,
+        HostsAsk, MoveTask, ResumeApp, RingAsk, RingClosed, SaveApp, Siblings, Signal, Spawn,
+        SuspendApp, Tids, Watch, Watched,
     },
 };
 
@@ -41,6 +42,14 @@ impl Daemon {
             Op::Ack if frame.header.to.is_none() => self.on_told(tid, frame.header.ack),
             Op::Await => match Await::read(&frame) {
                 Ok(awaited) => self.on_await(tid, awaited.tid),
+                Err(error) => self.close_task(tid, &error.to_string()),
+            },
+            Op::RingAsk => match RingAsk::read(&frame) {
+                Ok(ask) => self.open_ring(tid, ask.peer),
+                Err(error) => self.close_task(tid, &error.to_string()),
+            },
+            Op::RingClosed => match RingClosed::read(&frame) {
+                Ok(closed) => self.rings.close(&mut self.cx, tid, &closed),
                 Err(error) => self.close_task(tid, &error.to_string()),
             },
             Op::Data | Op::Ack | Op::Resend => {
@@ -73,6 +82,26 @@ impl Daemon {
             | Op::ResumeApp => self.on_request(tid, &frame),
             other => self.close_task(tid, &format!("{other:?} is not for a task to say")),
         }
+    }
+
+    /// A task asks for a ring to a peer. It asks again later if there is none.
+    fn open_ring(&mut self, tid: Tid, peer: Tid) {
+        let ends = [tid, peer];
+        let takes = |tid: Tid| {
+            let task = self.tasks.get(&tid);
+            task.is_some_and(LocalTask::takes_rings) && !self.is_cut_ahead(tid)
+        };
+        let app = |tid: Tid| self.tasks.get(&tid).map(|task| task.app);
+        if tid != peer && ends.into_iter().all(takes) && app(tid) == app(peer) {
+            let pids = ends.map(|tid| self.tasks.get(&tid).map_or(0, |task| task.pid));
+            self.rings.open(&mut self.cx, ends, pids);
+        }
+    }
+
+    /// The memory of a ring could not be made.
+    pub(in crate::daemon) fn on_ring_failed(&mut self, id: u64, [first, second]: [Tid; 2]) {
+        let closed = RingClosed { peer: second, id };
+        self.rings.close(&mut self.cx, first, &closed);
     }
 
     fn on_request(&mut self, tid: Tid, frame: &Frame) {

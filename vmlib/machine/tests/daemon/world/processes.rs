@@ -89,6 +89,7 @@ impl World {
             inbox_bytes: welcome.inbox_bytes,
             epoch: welcome.epoch,
             generation: welcome.generation,
+            ring_after: None,
         }));
     }
 

@@ -1,0 +1,124 @@
+//! The ring route: chunks that a task of the same host reads from memory that the two tasks share.
+//!
+//! A ring is an addition to the route by the daemon, which always exists. A chunk has the same
+//! number on both routes, and the sender retains the chunk on both. So a ring may lose its content
+//! at any time: the sender repeats a chunk without an acknowledgement by the daemon, and the
+//! receiver drops the duplicate.
+//!
+//! A sender uses the ring only if the receiver has acknowledged all chunks that went by the daemon.
+//! So the chunks in a ring follow the last chunk that the receiver has taken. A chunk that does not
+//! fit into the ring goes by the daemon, and so do the chunks after it, until the receiver has
+//! acknowledged them.
+//!
+//! The memory is not here: the task library has it, and the simulator has a queue in its place.
+
+use crate::inbox::Received;
+use vm_wire::{Frame, limits};
+
+/// The writing end of the ring to one peer.
+pub trait Ring {
+    /// Payload of a chunk at most. Bytes.
+    fn chunk_max(&self) -> usize;
+
+    /// Puts a chunk into the ring.
+    ///
+    /// # Errors
+    /// [`RingError`]: the peer may have read the chunk nevertheless.
+    fn push(&mut self, chunk: &Frame) -> Result<(), RingError>;
+}
+
+/// Reasons why a chunk does not go into a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RingError {
+    /// The peer has not read enough of the earlier chunks.
+    #[error("the ring is full")]
+    Full,
+    /// The peer does not read the ring any more, or does not read it yet.
+    #[error("the ring is closed")]
+    Closed,
+}
+
+/// The ring of a pair that has none.
+#[derive(Debug, Clone, Copy)]
+pub struct NoRing;
+
+impl Ring for NoRing {
+    fn chunk_max(&self) -> usize {
+        limits::CHUNK_MAX
+    }
+
+    fn push(&mut self, _: &Frame) -> Result<(), RingError> {
+        Err(RingError::Closed)
+    }
+}
+
+/// The use of a chunk that was read from a ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RingRead {
+    /// The chunk was taken, or was a duplicate: the ring has no use for it any more. The message
+    /// is there if the chunk is a whole message and the wanted one; else the chunk is in the inbox.
+    Taken(Option<Received>),
+    /// Earlier chunks are missing. The chunk stays in the ring until the daemon has brought them.
+    Early,
+    /// The payload could not be read. The chunk stays in the ring until the daemon has brought it.
+    Unread,
+}
+
+/// The state of the ring route to one peer.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RingRoute {
+    /// Whether the ring is open.
+    pub is_open: bool,
+    /// The last chunk that was sent by the daemon.
+    pub by_daemon: u64,
+    /// Number of messages to the peer after which the next request for a ring is made.
+    ask_at: u64,
+    /// Messages between the last two requests.
+    ask_after: u64,
+}
+
+/// Bound on the messages between two requests. The number doubles with each request, because the
+/// peer may be on another host for long.
+const ASK_MAX: u64 = 4096;
+
+impl RingRoute {
+    /// Whether a ring is to be requested now, after the start of message number `messages`; the first
+    /// time after `first` messages.
+    pub fn asks(&mut self, messages: u64, first: u64) -> bool {
+        if self.is_open || messages < self.ask_at.max(first) {
+            return false;
+        }
+        self.ask_after = (self.ask_after * 2).clamp(first, ASK_MAX);
+        self.ask_at = messages + self.ask_after;
+        true
+    }
+
+    /// Opens the ring.
+    pub fn open(&mut self) {
+        self.is_open = true;
+        self.ask_after = 0;
+    }
+
+    /// Closes the ring: all later chunks go by the daemon.
+    pub fn close(&mut self) {
+        self.is_open = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_is_requested_after_a_few_messages_and_then_more_and_more_rarely() {
+        let mut route = RingRoute::default();
+        let asked: Vec<u64> = (1..=100)
+            .filter(|message| route.asks(*message, 8))
+            .collect();
+        assert_eq!(asked, [8, 16, 32, 64]);
+        route.open();
+        assert!((101..=100_000).all(|message| !route.asks(message, 8)));
+        route.close();
+        assert!(route.asks(100_001, 8));
+    }
+}

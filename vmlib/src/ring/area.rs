@@ -1,0 +1,312 @@
+//! The memory of all rings of this process, and what a freeze does with it.
+//!
+//! The area is a range of addresses with [`RINGS_PER_TASK`] places, one for each ring. A place without
+//! a ring has private memory, of zeros: a thread that waits may still look at a ring that another
+//! thread has closed. The area is in no image ([`vm_image::leave_out`]). Beside it is the *reserve*,
+//! memory of this process, which is in the image: a lane for each place.
+//!
+//! When a task is frozen to be moved, the handler closes all rings: it says in each ring that it does
+//! not read any more, and copies a lane that has unread chunks into the reserve. The next call of the
+//! library reads them there ([`closes`]). A task that is saved for a checkpoint keeps its rings; in
+//! the process that is restored from it, the handler closes them, and nothing is in the reserve.
+//!
+//! **[`close_all`] and [`restored`] run in signal handlers, while all threads stand**: they allocate
+//! nothing and lock nothing.
+//!
+//! The `unsafe` parts here map memory, and copy a lane.
+
+use super::lane::{LANE_BYTES, Lane, State};
+use rustix::{
+    fd::{AsFd, IntoRawFd, OwnedFd, RawFd},
+    io::Errno,
+    mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous},
+};
+use std::{
+    ptr::null_mut,
+    sync::atomic::{
+        AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering::{Relaxed, SeqCst},
+        fence,
+    },
+};
+use vm_wire::limits::{RING_BYTES, RINGS_PER_TASK};
+
+/// Bytes of a page. The area has one without rights at each end.
+const PAGE: usize = 4096;
+const AREA_BYTES: usize = RINGS_PER_TASK * RING_BYTES;
+const RESERVE_BYTES: usize = RINGS_PER_TASK * LANE_BYTES;
+
+/// Address of the area and of its reserve; 0 before the first ring.
+static AREA: AtomicUsize = AtomicUsize::new(0);
+static RESERVE: AtomicUsize = AtomicUsize::new(0);
+/// How often rings were closed by a freeze.
+static CLOSES: AtomicU32 = AtomicU32::new(0);
+/// The eventfd that wakes this task, or -1.
+static WAKE: AtomicI32 = AtomicI32::new(-1);
+static PLACES: [Place; RINGS_PER_TASK] = [const { Place::new() }; RINGS_PER_TASK];
+
+/// What a place of the area holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Use {
+    /// No ring.
+    Free,
+    /// An open ring.
+    Open,
+    /// A ring that a freeze has closed; its unread chunks, if there were some, are in the reserve.
+    Closed,
+    /// As before, with unread chunks.
+    Kept,
+}
+
+/// A place of the area, as the handler sees it.
+struct Place {
+    holds: AtomicU8,
+    /// Which lane this task writes: 0 or 1.
+    end: AtomicU8,
+    /// Slots that this task has read in the other lane.
+    tail: AtomicU64,
+    /// The eventfd that wakes the peer, or -1.
+    wake: AtomicI32,
+}
+
+impl Place {
+    const fn new() -> Self {
+        Place {
+            holds: AtomicU8::new(Use::Free as u8),
+            end: AtomicU8::new(0),
+            tail: AtomicU64::new(0),
+            wake: AtomicI32::new(-1),
+        }
+    }
+}
+
+/// The memory of a ring in the area.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    place: usize,
+    /// The lane that this task writes, and the one that it reads.
+    pub outgoing: Lane,
+    pub incoming: Lane,
+}
+
+impl Mapped {
+    /// Maps the memory of a ring at a free place.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`] if no place is free, or the error of the system call.
+    pub fn map(memory: impl AsFd, end: u8, wake: OwnedFd) -> Result<Self, Errno> {
+        let area = reserve()?;
+        let is_free = |place: &Place| place.holds.load(Relaxed) == Use::Free as u8;
+        let index = PLACES.iter().position(is_free).ok_or(Errno::NOMEM)?;
+        let base = area + index * RING_BYTES;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::FIXED;
+        // SAFETY: the place is within the area and free, so no code of this process uses it.
+        unsafe {
+            mmap(base as *mut _, RING_BYTES, rights, flags, memory, 0)?;
+            // A child of the user's program has no ring.
+            madvise(base as *mut _, RING_BYTES, Advice::LinuxDontFork)?;
+        }
+        let lanes = [Lane::at(base), Lane::at(base + LANE_BYTES)];
+        let place = &PLACES[index];
+        place.end.store(end & 1, Relaxed);
+        place.tail.store(0, Relaxed);
+        place.wake.store(wake.into_raw_fd(), Relaxed);
+        place.holds.store(Use::Open as u8, SeqCst);
+        let [outgoing, incoming] = match end & 1 {
+            0 => lanes,
+            _ => [lanes[1], lanes[0]],
+        };
+        Ok(Mapped {
+            place: index,
+            outgoing,
+            incoming,
+        })
+    }
+
+    /// What the place holds now.
+    pub fn holds(&self) -> Use {
+        match PLACES[self.place].holds.load(SeqCst) {
+            0 => Use::Free,
+            1 => Use::Open,
+            2 => Use::Closed,
+            _ => Use::Kept,
+        }
+    }
+
+    /// The eventfd that wakes the peer, or -1.
+    pub fn wake(&self) -> RawFd {
+        PLACES[self.place].wake.load(Relaxed)
+    }
+
+    /// Notes how many slots of the incoming lane were read.
+    pub fn note_tail(&self, tail: u64) {
+        PLACES[self.place].tail.store(tail, Relaxed);
+    }
+
+    /// The lane in the reserve.
+    pub fn kept(&self) -> Lane {
+        Lane::at(RESERVE.load(Relaxed) + self.place * LANE_BYTES)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        let base = AREA.load(Relaxed) + self.place * RING_BYTES;
+        let rights = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+        // If the memory cannot be replaced, the place is not used again.
+        // SAFETY: the place stays mapped; threads that look at it find zeros.
+        let freed = unsafe { mmap_anonymous(base as *mut _, RING_BYTES, rights, flags) };
+        let kept = self.kept().base() as *mut _;
+        // SAFETY: nobody reads the reserve of this place any more.
+        let emptied = unsafe { madvise(kept, LANE_BYTES, Advice::LinuxDontNeed) };
+        let place = &PLACES[self.place];
+        close(place.wake.swap(-1, SeqCst));
+        if freed.is_ok() && emptied.is_ok() {
+            place.holds.store(Use::Free as u8, SeqCst);
+        }
+    }
+}
+
+/// Closes a descriptor of this module, or none.
+fn close(fd: RawFd) {
+    if fd >= 0 {
+        // SAFETY: the descriptor came with a ring, and nobody else knows of it.
+        unsafe { rustix::io::close(fd) };
+    }
+}
+
+/// Reserves the addresses, once.
+fn reserve() -> Result<usize, Errno> {
+    let area = AREA.load(SeqCst);
+    if area != 0 {
+        return Ok(area);
+    }
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let all = AREA_BYTES + 2 * PAGE;
+    // SAFETY: all of it is new memory.
+    let (area, reserve) = unsafe {
+        let whole = mmap_anonymous(null_mut(), all, ProtFlags::empty(), flags)? as usize;
+        let inner = (whole + PAGE) as *mut _;
+        mmap_anonymous(inner, AREA_BYTES, rights, flags | MapFlags::FIXED)?;
+        let reserve = mmap_anonymous(null_mut(), RESERVE_BYTES + PAGE, rights, flags)?;
+        (whole + PAGE, reserve as usize)
+    };
+    #[cfg(target_arch = "x86_64")]
+    vm_image::leave_out(area..area + AREA_BYTES);
+    claim(reserve)?;
+    RESERVE.store(reserve, SeqCst);
+    AREA.store(area, SeqCst);
+    Ok(area)
+}
+
+/// How often a freeze has closed rings.
+pub(crate) fn closes() -> u32 {
+    CLOSES.load(SeqCst)
+}
+
+/// The eventfd that wakes this task, or -1.
+pub(crate) fn wake() -> RawFd {
+    WAKE.load(Relaxed)
+}
+
+/// Notes the eventfd that wakes this task. It comes with each ring, and is the same each time.
+pub(crate) fn set_wake(fd: OwnedFd) {
+    if wake() < 0 {
+        WAKE.store(fd.into_raw_fd(), SeqCst);
+    }
+}
+
+/// Whether this process is the task, and not a child that the user's program has forked: a child has
+/// no ring.
+pub(crate) fn is_own() -> bool {
+    match RESERVE.load(Relaxed) {
+        0 => true,
+        // SAFETY: the word is in the last page of the reserve, which is mapped, and is accessed as an
+        // atomic only.
+        reserve => unsafe { own_word(reserve) }.load(Relaxed) == 1,
+    }
+}
+
+/// A word that is 0 in a child of this process.
+///
+/// # Safety
+/// `reserve` is the address of the reserve.
+unsafe fn own_word<'a>(reserve: usize) -> &'a AtomicU32 {
+    // SAFETY: the caller's promise.
+    unsafe { AtomicU32::from_ptr((reserve + RESERVE_BYTES) as *mut u32) }
+}
+
+/// Makes [`is_own`] true in this process, and false in its children.
+fn claim(reserve: usize) -> Result<(), Errno> {
+    let page = (reserve + RESERVE_BYTES) as *mut _;
+    // SAFETY: the page is the last one of the reserve, and holds nothing but the word.
+    unsafe {
+        madvise(page, PAGE, Advice::LinuxWipeOnFork)?;
+        own_word(reserve).store(1, SeqCst);
+    }
+    Ok(())
+}
+
+/// The descriptors of all rings, for the image: unused entries are -1.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn descriptors() -> [RawFd; RINGS_PER_TASK + 1] {
+    std::array::from_fn(|index| match PLACES.get(index) {
+        Some(place) => place.wake.load(SeqCst),
+        None => wake(),
+    })
+}
+
+/// Closes all rings of a task that is frozen to be moved. See the module.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn close_all() {
+    let (area, reserve) = (AREA.load(SeqCst), RESERVE.load(SeqCst));
+    for (index, place) in PLACES.iter().enumerate() {
+        if place.holds.load(SeqCst) != Use::Open as u8 {
+            continue;
+        }
+        let base = area + index * RING_BYTES;
+        let incoming = match place.end.load(SeqCst) {
+            0 => base + LANE_BYTES,
+            _ => base,
+        };
+        let lane = Lane::at(incoming);
+        lane.set_state(State::Closed);
+        // The writer publishes, and then looks at the state; see `Lane::push`.
+        fence(SeqCst);
+        let tail = place.tail.load(SeqCst);
+        let unread = lane.number(tail).load(SeqCst) == tail + 1;
+        if unread {
+            let kept = reserve + index * LANE_BYTES;
+            // SAFETY: both are mapped, have that length, and do not overlap. If the writer changes
+            // bytes meanwhile, they are checked when they are read.
+            unsafe {
+                std::ptr::copy_nonoverlapping(incoming as *const u8, kept as *mut u8, LANE_BYTES);
+            }
+        }
+        let holds = if unread { Use::Kept } else { Use::Closed };
+        place.holds.store(holds as u8, SeqCst);
+        CLOSES.fetch_add(1, SeqCst);
+    }
+}
+
+/// This process was made of an image: its rings are those of another one. See the module.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn restored() {
+    for place in &PLACES {
+        if place.holds.load(SeqCst) == Use::Open as u8 {
+            place.holds.store(Use::Closed as u8, SeqCst);
+        }
+        place.wake.store(-1, SeqCst);
+    }
+    WAKE.store(-1, SeqCst);
+    let reserve = RESERVE.load(SeqCst);
+    if reserve != 0 {
+        // Without it, only children of the user's program are not recognised.
+        let _ = claim(reserve);
+    }
+    CLOSES.fetch_add(1, SeqCst);
+}

@@ -1,0 +1,77 @@
+//! Long bodies, which the receiver reads from the sender's memory: one copy.
+//!
+//! A slot then has the body's address. The sender keeps the body until the receiver has acknowledged
+//! it, and its send does not return before: if the receiver does not read for a moment, the chunk goes
+//! by the daemon as well. So a body that is lent is never needed after its process has gone on.
+//!
+//! The process that has the sender's id may be another one by now, or another program. So the same
+//! call reads a *cookie* behind the body: a number that the sender has in its own memory.
+//!
+//! The `unsafe` part here is that system call.
+
+use rustix::io::Errno;
+use std::mem::size_of;
+
+/// Bytes of a body from which on it is lent: a system call costs as much as a copy of about so much.
+pub(super) const LEND_MIN: usize = 32 * 1024;
+
+/// Appends `len` bytes from the memory of a process, if the cookie at `at` has that value.
+///
+/// # Errors
+/// The error of the system call; [`Errno::SRCH`] if it is another process. Nothing was appended.
+pub(super) fn read(
+    pid: u32,
+    address: u64,
+    len: usize,
+    (at, value): (u64, u64),
+    into: &mut Vec<u8>,
+) -> Result<(), Errno> {
+    into.reserve(len);
+    let mut cookie = 0u64;
+    let part = |address: u64, len: usize| libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: len,
+    };
+    let theirs = [part(address, len), part(at, size_of::<u64>())];
+    // SAFETY: there is room for `len` bytes behind the vector's, and for the cookie. The kernel checks
+    // the addresses of the other process.
+    let count = unsafe {
+        let end = into.as_mut_ptr().add(into.len()) as u64;
+        let ours = [
+            part(end, len),
+            part(&raw mut cookie as u64, size_of::<u64>()),
+        ];
+        libc::process_vm_readv(pid as libc::pid_t, ours.as_ptr(), 2, theirs.as_ptr(), 2, 0)
+    };
+    let Ok(count) = usize::try_from(count) else {
+        let error = std::io::Error::last_os_error();
+        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    };
+    if count != len + size_of::<u64>() || cookie != value {
+        return Err(Errno::SRCH);
+    }
+    // SAFETY: the call has written them.
+    unsafe { into.set_len(into.len() + len) };
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_read_only_beside_its_cookie() {
+        let body = vec![7u8; LEND_MIN];
+        let cookie = 5u64;
+        let read = |address: u64, value| {
+            let mut into = vec![1];
+            let at = (&raw const cookie as u64, value);
+            let result = read(std::process::id(), address, body.len(), at, &mut into);
+            (result, into.len())
+        };
+        let address = body.as_ptr() as u64;
+        assert_eq!(read(address, 5), (Ok(()), 1 + body.len()));
+        assert_eq!(read(address, 6), (Err(Errno::SRCH), 1));
+        assert_eq!(read(8, 5), (Err(Errno::FAULT), 1));
+    }
+}

@@ -1,0 +1,283 @@
+//! Rings: messages between two tasks of one host, past their daemon.
+//!
+//! The daemon opens a ring when one of the two asks for it, after a few messages
+//! ([`vm_endpoint::ring`] decides that, and which chunks go by the ring). Each task writes one lane of
+//! the ring and reads the other one ([`lane`]). A sender makes a system call only if the receiver
+//! sleeps. All memory is in one area, which is in no image ([`area`]).
+//!
+//! **No message waits for another call of its sender.** A sender writes a chunk, and then looks whether
+//! the receiver still reads; if not, the chunk goes by the daemon as well. A receiver that closes says
+//! so first, and then takes or keeps what was written. So every chunk of a send that has returned is
+//! in a lane that its reader will read to the end, or is with the daemon.
+//!
+//! **Nobody sleeps through a message.** A reader that is about to sleep says so in each lane, and then
+//! looks once more; a writer writes, and then looks whether the reader sleeps. A fence on both sides
+//! keeps the two steps in order.
+
+pub(crate) mod area;
+pub(crate) mod lane;
+mod lent;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod writer;
+
+pub(crate) use watch::Watch;
+
+use area::{Mapped, Use};
+use lane::{Lane, State};
+use reader::Reader;
+use rustix::fd::OwnedFd;
+use vm_endpoint::{Endpoint, Filter, Received, RingRead, Time};
+use vm_wire::{Tid, task::RingOpen};
+use writer::Writer;
+
+/// Messages to one peer after which the daemon is asked for a ring. A shorter conversation is not worth
+/// the memory.
+pub(crate) const ASK_AFTER: u64 = 8;
+/// Chunks to one peer that are sent between two looks at what it has taken. A look costs as much as
+/// a message, because the peer writes that word with each chunk.
+const LOOK_AFTER: u32 = 64;
+/// Bytes of a chunk that is acknowledged before the next one is read.
+const STATED_AT_ONCE: usize = 4 * 1024;
+
+/// The ring to one peer.
+#[derive(Debug)]
+struct Ring {
+    peer: Tid,
+    id: u64,
+    memory: Mapped,
+    reader: Reader,
+    writer: Writer,
+    /// The endpoint knows that the peer reads.
+    used: bool,
+    /// Chunks that were sent since the last look at what the peer has taken.
+    sent: u32,
+    /// The last chunk that the peer had taken at the last look.
+    taken: u64,
+    /// The next chunk waits for earlier ones, which come by the daemon.
+    early: bool,
+}
+
+/// The rings of a task.
+#[derive(Debug, Default)]
+pub(crate) struct Rings {
+    all: Vec<Ring>,
+    /// How often a freeze has closed rings, as far as this knows.
+    closes: u32,
+}
+
+impl Rings {
+    /// Whether there is no ring.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Opens the ring that the daemon has made. `false` if it cannot be used here.
+    pub fn open(&mut self, open: &RingOpen, fds: [OwnedFd; 3]) -> bool {
+        let [memory, own_wake, peer_wake] = fds;
+        area::set_wake(own_wake);
+        let Ok(memory) = Mapped::map(memory, open.end, peer_wake) else {
+            return false;
+        };
+        memory.incoming.set_state(State::Reads);
+        self.all.retain(|ring| ring.peer != open.peer);
+        self.all.push(Ring {
+            peer: open.peer,
+            id: open.id,
+            reader: Reader::new(memory.incoming, open.pid),
+            writer: Writer::new(memory.outgoing),
+            memory,
+            used: false,
+            sent: 0,
+            taken: 0,
+            early: false,
+        });
+        true
+    }
+
+    /// Whether the ring to a peer is the one with that number.
+    pub fn has(&self, peer: Tid, id: u64) -> bool {
+        self.all
+            .iter()
+            .any(|ring| (ring.peer, ring.id) == (peer, id))
+    }
+
+    /// The writing end of the ring to a peer, for [`Endpoint::poll_send_by`]; it is brought up to date
+    /// before.
+    pub fn writer(&mut self, endpoint: &mut Endpoint, peer: Tid, now: Time) -> Option<&mut Writer> {
+        let ring = self.all.iter_mut().find(|ring| ring.peer == peer)?;
+        if !ring.used && ring.memory.outgoing.state() == State::Reads {
+            ring.used = true;
+            endpoint.ring_opened(peer);
+        }
+        ring.sent += 1;
+        if ring.sent >= LOOK_AFTER {
+            ring.look(endpoint, now);
+        }
+        ring.writer.wake = ring.memory.wake();
+        Some(&mut ring.writer)
+    }
+
+    /// Whether a body is lent to a peer that has not read it yet.
+    pub fn is_lent(&self, peer: Tid) -> bool {
+        let ring = self.all.iter().find(|ring| ring.peer == peer);
+        ring.is_some_and(Ring::is_lent)
+    }
+
+    /// Nothing is lent to a peer any more: its chunks went by the daemon.
+    pub fn end_loan(&mut self, peer: Tid) {
+        if let Some(ring) = self.all.iter_mut().find(|ring| ring.peer == peer) {
+            ring.writer.lent = 0;
+        }
+    }
+
+    /// Looks what the peers have taken.
+    pub fn look(&mut self, endpoint: &mut Endpoint, now: Time) {
+        for ring in &mut self.all {
+            ring.look(endpoint, now);
+        }
+    }
+
+    /// Takes all chunks that were written, up to a message that `wanted` selects. Nothing is taken
+    /// while the inbox is full.
+    pub fn read(&mut self, endpoint: &mut Endpoint, wanted: Option<&Filter>) -> Option<Received> {
+        for ring in &mut self.all {
+            if endpoint.inbox_full().is_some() {
+                return None;
+            }
+            let found = ring.read(endpoint, wanted);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Takes all chunks that a peer has written, even if the inbox is full: the peer has ended.
+    pub fn read_last(&mut self, endpoint: &mut Endpoint, peer: Tid) {
+        if let Some(ring) = self.all.iter_mut().find(|ring| ring.peer == peer) {
+            ring.read(endpoint, None);
+        }
+    }
+
+    /// Closes the ring to a peer: it does not read any more, and all that it has written is taken.
+    pub fn close(&mut self, endpoint: &mut Endpoint, peer: Tid, now: Time) {
+        let Some(index) = self.all.iter().position(|ring| ring.peer == peer) else {
+            return;
+        };
+        let mut ring = self.all.swap_remove(index);
+        ring.close(endpoint, now);
+    }
+
+    /// Closes all rings, because the task leaves.
+    pub fn close_all(&mut self, endpoint: &mut Endpoint, now: Time) {
+        for mut ring in std::mem::take(&mut self.all) {
+            ring.close(endpoint, now);
+        }
+    }
+
+    /// Takes what a freeze has kept of rings that it has closed. In a child of the user's program,
+    /// forgets all rings.
+    pub fn after_freeze(&mut self, endpoint: &mut Endpoint) {
+        if !area::is_own() {
+            // The memory is not mapped in a child, and the descriptors are its parent's.
+            std::mem::take(&mut self.all).into_iter().for_each(|ring| {
+                endpoint.ring_closed(ring.peer);
+                std::mem::forget(ring);
+            });
+            return;
+        }
+        let closes = area::closes();
+        if closes == self.closes {
+            return;
+        }
+        self.closes = closes;
+        let is_closed = |ring: &mut Ring| ring.memory.holds() != Use::Open;
+        for mut ring in self.all.extract_if(.., is_closed) {
+            if ring.memory.holds() == Use::Kept {
+                ring.reader.lane = ring.memory.kept();
+                ring.reader.pid = None;
+                ring.read(endpoint, None);
+            }
+            endpoint.ring_closed(ring.peer);
+        }
+    }
+
+    /// What a wait looks at: lanes with new chunks if it `reads` them, and room in lanes to peers to
+    /// which a send is blocked.
+    pub fn watch(&self, watch: &mut Watch, reads: bool, is_blocked: impl Fn(Tid) -> bool) {
+        watch.clear();
+        for ring in &self.all {
+            if reads && !ring.early && !ring.reader.is_broken() {
+                watch.incoming(ring.memory.incoming, ring.reader.tail);
+            }
+            if is_blocked(ring.peer) {
+                watch.outgoing(ring.memory.outgoing, ring.writer.tail(), ring.taken);
+            }
+        }
+    }
+}
+
+impl Ring {
+    /// Looks what the peer has taken.
+    fn look(&mut self, endpoint: &mut Endpoint, now: Time) {
+        self.sent = 0;
+        self.writer.look();
+        let (_, taken, credit) = self.memory.outgoing.progress();
+        self.taken = taken;
+        endpoint.ring_acknowledged(now, self.peer, taken, credit);
+    }
+
+    /// Takes all chunks that the peer has written, up to a message that `wanted` selects.
+    fn read(&mut self, endpoint: &mut Endpoint, wanted: Option<&Filter>) -> Option<Received> {
+        let mut found = None;
+        let mut stated = self.reader.tail;
+        self.early = false;
+        while found.is_none()
+            && let Some(slot) = self.reader.peek(self.peer, endpoint.me())
+        {
+            let fill = |into: &mut Vec<u8>| self.reader.fill(&slot, into);
+            match endpoint.read_ring(&slot.header, slot.len, wanted, fill) {
+                RingRead::Taken(message) => found = message,
+                RingRead::Early | RingRead::Unread => {
+                    self.early = true;
+                    break;
+                }
+            }
+            self.reader.tail += 1;
+            // The sender of a long message waits for each of its chunks.
+            if slot.len >= STATED_AT_ONCE {
+                self.state_progress(endpoint);
+                stated = self.reader.tail;
+            }
+        }
+        if self.reader.tail != stated {
+            self.state_progress(endpoint);
+        }
+        found
+    }
+
+    /// States in the lane what was taken, and wakes a peer that waits for that.
+    fn state_progress(&mut self, endpoint: &mut Endpoint) {
+        self.memory.note_tail(self.reader.tail);
+        let (taken, credit) = endpoint.ring_ack(self.peer);
+        let lane: Lane = self.memory.incoming;
+        lane.set_progress(self.reader.tail, taken, credit);
+        writer::wake_if(lane.writer_sleeps(), self.memory.wake());
+    }
+
+    fn close(&mut self, endpoint: &mut Endpoint, now: Time) {
+        self.memory.incoming.set_state(State::Closed);
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.read(endpoint, None);
+        self.look(endpoint, now);
+        endpoint.ring_closed(self.peer);
+    }
+
+    /// Whether the peer has not taken yet a body that was lent to it.
+    fn is_lent(&self) -> bool {
+        self.writer.lent > self.taken
+    }
+}

@@ -1,0 +1,221 @@
+//! A writer and a reader of one lane, in one process.
+
+use super::{
+    lane::{LANE_BYTES, Lane, SLOTS, State},
+    lent::LEND_MIN,
+    reader::Reader,
+    writer::Writer,
+};
+use bytes::Bytes;
+use std::{process, thread};
+use vm_endpoint::{Ring, RingError};
+use vm_wire::{Frame, Header, HostId, MachineId, Op, Tid, limits};
+
+/// The memory of a lane, aligned as a page is.
+struct Memory(Box<[u64]>);
+
+impl Memory {
+    fn new() -> Self {
+        Memory(vec![0; LANE_BYTES / 8].into())
+    }
+
+    fn lane(&self) -> Lane {
+        Lane::at(self.0.as_ptr() as usize)
+    }
+}
+
+fn task(number: u32) -> Tid {
+    Tid::new(MachineId::from_bits(1), HostId(1), number)
+}
+
+/// A chunk at the beginning of a message of `total` bytes.
+fn chunk(seq: u64, len: usize, total: u64) -> Frame {
+    let mut header = Header::new(Op::Data);
+    header.from = task(1);
+    header.to = task(2);
+    header.seq = seq;
+    header.total = total;
+    header.tag = -7;
+    header.context = 3;
+    header.generation = 5;
+    let body: Vec<u8> = (0..len).map(|byte| (byte as u64 + seq) as u8).collect();
+    Frame::new(header, Bytes::from(body))
+}
+
+fn whole(seq: u64, len: usize) -> Frame {
+    chunk(seq, len, len as u64)
+}
+
+/// Reads the next chunk, and states that.
+fn read(reader: &mut Reader) -> Option<Frame> {
+    let slot = reader.peek(task(1), task(2))?;
+    let mut body = Vec::new();
+    assert!(reader.fill(&slot, &mut body));
+    reader.tail += 1;
+    reader
+        .lane
+        .set_progress(reader.tail, slot.header.seq, u64::MAX);
+    Some(Frame::new(slot.header, body.into()))
+}
+
+fn ends(memory: &Memory) -> (Writer, Reader) {
+    let lane = memory.lane();
+    lane.set_state(State::Reads);
+    (Writer::new(lane), Reader::new(lane, process::id()))
+}
+
+#[test]
+fn chunks_of_every_length_come_out_as_they_went_in_however_often_the_lane_is_used_up() {
+    let memory = Memory::new();
+    let (mut writer, mut reader) = ends(&memory);
+    let lengths = [
+        0,
+        1,
+        24,
+        25,
+        1_000,
+        4_096,
+        LEND_MIN - 1,
+        LEND_MIN,
+        limits::CHUNK_MAX,
+    ];
+    for seq in 1..=3 * SLOTS {
+        let len = lengths[seq as usize % lengths.len()];
+        let sent = match seq % 2 {
+            0 => whole(seq, len),
+            _ => chunk(seq, len, 1 << 20),
+        };
+        assert_eq!(writer.push(&sent), Ok(()), "chunk {seq}");
+        assert_eq!(read(&mut reader), Some(sent));
+        assert_eq!(read(&mut reader), None);
+    }
+}
+
+#[test]
+fn a_full_lane_takes_a_chunk_again_when_one_was_read() {
+    for (len, room) in [(8, SLOTS), (16 * 1024, 4)] {
+        let memory = Memory::new();
+        let (mut writer, mut reader) = ends(&memory);
+        let mut seqs = 1..;
+        let mut push = |writer: &mut Writer| {
+            let chunk = whole(seqs.next().unwrap_or_default(), len);
+            writer.push(&chunk)
+        };
+        let pushed = (0..=room).take_while(|_| push(&mut writer).is_ok()).count();
+        assert_eq!(pushed as u64, room);
+        assert_eq!(push(&mut writer), Err(RingError::Full));
+        assert!(read(&mut reader).is_some());
+        assert_eq!(push(&mut writer), Ok(()));
+        assert_eq!(push(&mut writer), Err(RingError::Full));
+    }
+}
+
+#[test]
+fn nobody_writes_to_a_lane_that_is_not_read_yet_or_not_any_more() {
+    let memory = Memory::new();
+    let mut writer = Writer::new(memory.lane());
+    assert_eq!(writer.push(&whole(1, 8)), Err(RingError::Closed));
+    memory.lane().set_state(State::Reads);
+    assert_eq!(writer.push(&whole(1, 8)), Ok(()));
+    memory.lane().set_state(State::Closed);
+    assert_eq!(writer.push(&whole(2, 8)), Err(RingError::Closed));
+}
+
+#[test]
+fn a_reader_that_claims_what_was_never_written_frees_nothing() {
+    let memory = Memory::new();
+    let (mut writer, _) = ends(&memory);
+    for seq in 1..=SLOTS {
+        assert_eq!(writer.push(&whole(seq, 8)), Ok(()));
+    }
+    for claimed in [SLOTS + 1, u64::MAX] {
+        memory.lane().set_progress(claimed, 0, 0);
+        assert_eq!(writer.push(&whole(SLOTS + 1, 8)), Err(RingError::Full));
+    }
+}
+
+#[test]
+fn garbage_in_a_slot_ends_the_lane_and_nothing_else() {
+    let long = limits::CHUNK_MAX as u64 + 1;
+    let garbage = [
+        // No number.
+        [0, 0, 0, 0, 0, 0, 0],
+        // A kind that does not exist.
+        [1, 0, 0, 9, 0, 0, 8],
+        // More bytes than a slot or a chunk has.
+        [1, 0, 0, 25 << 32, 0, 0, 0],
+        [1, 0, 0, 1 | long << 32, 0, 0, long],
+        // Bytes behind the end of their message.
+        [1, 0, 0, 1 | 8 << 32, 0, 1, 8],
+        [1, 0, 0, 1 | 8 << 32, 0, u64::MAX, 8],
+        // A message that is too long.
+        [1, 0, 0, 1 | 8 << 32, 0, 0, limits::MESSAGE_MAX + 1],
+    ];
+    for words in garbage {
+        let memory = Memory::new();
+        let (_, mut reader) = ends(&memory);
+        memory.lane().write(0, &words);
+        assert!(reader.peek(task(1), task(2)).is_none(), "{words:?}");
+        assert!(reader.is_broken());
+    }
+}
+
+#[test]
+fn a_body_outside_of_the_lane_or_of_the_senders_memory_is_not_read() {
+    for words in [
+        [1, 0, 0, 1 | 8 << 32, 64 * 1024 - 7, 0, 8],
+        [1, 0, 0, 1 | 8 << 32, u64::MAX, 0, 8],
+        [1, 0, 0, 2 | 8 << 32, 8, 0, 8],
+    ] {
+        let memory = Memory::new();
+        let (_, mut reader) = ends(&memory);
+        memory.lane().write(0, &words);
+        let slot = reader.peek(task(1), task(2)).unwrap();
+        let mut body = vec![1];
+        assert!(!reader.fill(&slot, &mut body), "{words:?}");
+        assert_eq!(body, [1]);
+    }
+}
+
+#[test]
+fn long_bodies_go_through_the_lane_if_the_reader_cannot_read_the_senders_memory() {
+    let memory = Memory::new();
+    let (mut writer, mut reader) = ends(&memory);
+    // No process has that id.
+    reader.pid = Some(u32::MAX >> 1);
+    assert_eq!(writer.chunk_max(), limits::CHUNK_MAX);
+    assert_eq!(writer.push(&whole(1, LEND_MIN)), Ok(()));
+    let slot = reader.peek(task(1), task(2)).unwrap();
+    assert!(!reader.fill(&slot, &mut Vec::new()));
+    assert!(writer.chunk_max() < LEND_MIN);
+    reader.tail += 1;
+    let sent = chunk(2, writer.chunk_max(), 1 << 20);
+    assert_eq!(writer.push(&sent), Ok(()));
+    assert_eq!(read(&mut reader), Some(sent));
+}
+
+#[test]
+fn two_threads_exchange_a_million_bytes_in_order() {
+    let memory = Memory::new();
+    let (mut writer, mut reader) = ends(&memory);
+    let count = 20_000;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for seq in 1..=count {
+                let sent = whole(seq, seq as usize % 100);
+                while writer.push(&sent) != Ok(()) {
+                    thread::yield_now();
+                }
+            }
+        });
+        for seq in 1..=count {
+            let received = loop {
+                match read(&mut reader) {
+                    Some(received) => break received,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(received, whole(seq, seq as usize % 100));
+        }
+    });
+}
