@@ -1,6 +1,6 @@
-//! The calls that the members of a group make together: the barrier and the broadcast.
+//! The barrier of a group, whose members may join, leave and end meanwhile.
 //!
-//! **Barrier.** The member with the lowest instance gathers. The others send it an *arrival* and
+//! The member with the lowest instance gathers. The others send it an *arrival* and
 //! wait for its *go*. Barriers are numbered: an arrival says which one its sender is in (0 if it
 //! joined since and does not know), the go says which one is over. So when the gatherer changes in
 //! between - it left, it died, a joiner got a lower free instance - everybody sends its arrival to
@@ -8,9 +8,6 @@
 //! that received the old gatherer's go is one ahead, and those that missed it are let through. The
 //! gatherer counts the members that the newest version it has heard of has; everybody looks for a
 //! newer version now and then while it waits, so a member that ended is not waited for.
-//!
-//! **Broadcast** sends the root's value to each other member of the version that the root's handle
-//! has. Members that joined later are not in it: [`Task::await_members`] brings all to one version.
 
 use crate::{
     Task,
@@ -19,14 +16,12 @@ use crate::{
     group::{Group, LOOK},
     message::{decode_value, encode_value},
 };
-use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use vm_wire::Tid;
 
 /// The tags inside a group's context.
 const ARRIVAL: i32 = 1;
 const GO: i32 = 2;
-const BROADCAST: i32 = 3;
 
 /// "I wait in this barrier", to the gatherer.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -56,66 +51,13 @@ impl Task {
     pub fn barrier(&self, group: &mut Group) -> Result<(), GroupError> {
         loop {
             let over = match gatherer(group) {
-                tid if tid == self.tid() => self.gather(group)?,
+                tid if tid == self.tid() => self.gather_arrivals(group)?,
                 tid => self.arrive(group, tid)?,
             };
             if over {
                 return Ok(());
             }
         }
-    }
-
-    /// Gives `value` of the member with instance `root` to all members. Every member calls this
-    /// with the same `root`; the others' values are replaced.
-    ///
-    /// # Errors
-    /// [`GroupError`], see there.
-    pub fn broadcast<T: Serialize + DeserializeOwned>(
-        &self,
-        group: &Group,
-        root: u32,
-        value: &mut T,
-    ) -> Result<(), GroupError> {
-        if group.instance == root {
-            let body = encode_value(value).map_err(crate::SendError::Value)?;
-            self.broadcast_bytes(group, root, body)?;
-            return Ok(());
-        }
-        let body = self.broadcast_bytes(group, root, Bytes::new())?;
-        *value = decode_value(&body).map_err(|cause| GroupError::Value {
-            group: group.name().to_owned(),
-            from: group.members.tid(root).unwrap_or_default(),
-            cause,
-        })?;
-        Ok(())
-    }
-
-    /// As [`Task::broadcast`], with bytes: those of the root are returned everywhere.
-    ///
-    /// # Errors
-    /// [`GroupError`], see there.
-    pub fn broadcast_bytes(
-        &self,
-        group: &Group,
-        root: u32,
-        bytes: impl Into<Bytes>,
-    ) -> Result<Bytes, GroupError> {
-        let name = group.name();
-        let Some(tid) = group.members.tid(root) else {
-            return Err(GroupError::NoInstance {
-                group: name.to_owned(),
-                instance: root,
-            });
-        };
-        if tid != self.tid() {
-            let received = self.shared.group_take(name, Some(tid), BROADCAST, None)?;
-            return Ok(received.map(|(_, body)| body).unwrap_or_default());
-        }
-        let bytes = bytes.into();
-        let others = group.members.iter().map(|(_, tid)| tid);
-        let others: Vec<Tid> = others.filter(|tid| *tid != self.tid()).collect();
-        self.shared.group_send(name, &others, BROADCAST, &bytes)?;
-        Ok(bytes)
     }
 
     /// One member's part of a barrier; `false` if the gatherer has changed.
@@ -148,7 +90,7 @@ impl Task {
     }
 
     /// The gatherer's part of a barrier; `false` if it is that no more.
-    fn gather(&self, group: &mut Group) -> Result<bool, GroupError> {
+    fn gather_arrivals(&self, group: &mut Group) -> Result<bool, GroupError> {
         let mut pause = LOOK.0;
         loop {
             if let Some(over) = self.count(group)? {

@@ -335,6 +335,54 @@ pub enum GroupError {
         /// The error of the decoder.
         cause: String,
     },
+    /// A member is in a call under a newer version of the group. Refresh the handle, and repeat the call.
+    #[error(
+        "group '{group}' has changed: this task's handle has version {known}, another member calls under \
+         version {newer}; `refresh` the handle and repeat the call"
+    )]
+    Version {
+        /// The group's name.
+        group: String,
+        /// Version of this task's handle.
+        known: u64,
+        /// Version of the other member.
+        newer: u64,
+    },
+    /// A member left the group without its part of the call.
+    #[error("{member} has left group '{group}': `refresh` the handle")]
+    Left {
+        /// The group's name.
+        group: String,
+        /// The member that left.
+        member: Tid,
+    },
+    /// A member makes another collective call.
+    #[error(
+        "{member} makes another collective call in group '{group}': let all members make the same calls in \
+         the same order"
+    )]
+    OutOfStep {
+        /// The group's name.
+        group: String,
+        /// The other member.
+        member: Tid,
+    },
+    /// The call failed at a member, whose own error tells why.
+    #[error("the collective call in group '{group}' failed at {member}: see the error there")]
+    Failed {
+        /// The group's name.
+        group: String,
+        /// The member.
+        member: Tid,
+    },
+    /// The values do not fit the call, or those of another member.
+    #[error("the values of the collective call in group '{group}' do not fit: {what}")]
+    Shape {
+        /// The group's name.
+        group: String,
+        /// What does not fit.
+        what: String,
+    },
     /// The machine said no; the text says why.
     #[error(transparent)]
     Refused(#[from] Failed),

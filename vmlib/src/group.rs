@@ -10,12 +10,17 @@
 use crate::{
     Task,
     clock::now,
+    collectives::{self, Progress},
     error::GroupError,
     primitive::{Attempt, Shared},
 };
 use bytes::{BufMut, Bytes, BytesMut};
 use serde::{Deserialize, Serialize};
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 use vm_endpoint::{Filter, Received, Time};
 use vm_wire::{
     Tid, limits,
@@ -73,6 +78,9 @@ pub struct Group {
     pub(crate) next: u64,
     /// For the gatherer of a barrier: who has arrived where.
     pub(crate) arrived: BTreeMap<Tid, u64>,
+    /// Of the collective calls ([`crate::collectives`]).
+    #[serde(default)]
+    pub(crate) progress: Mutex<Progress>,
 }
 
 impl Group {
@@ -112,17 +120,23 @@ impl Task {
                 members,
                 next: 0,
                 arrived: BTreeMap::new(),
+                progress: Mutex::default(),
             }),
             None => Err(not_member(name)),
         }
     }
 
-    /// Leaves the group.
+    /// Leaves the group, and tells its members: a collective call that waits for this task fails.
     ///
     /// # Errors
     /// [`GroupError`], see there.
     pub fn leave(&self, group: Group) -> Result<(), GroupError> {
-        self.change(group.name(), false)?;
+        let name = group.name();
+        let members = self.change(name, false)?;
+        let others: Vec<Tid> = members.iter().map(|(_, tid)| tid).collect();
+        let left = collectives::left(name, members.version());
+        self.shared
+            .send_to(&others, context(name), collectives::CONTROL, left)?;
         Ok(())
     }
 
@@ -135,12 +149,15 @@ impl Task {
         self.view(name, 0)
     }
 
-    /// Brings the handle up to what the daemon knows now.
+    /// Brings the handle up to what the daemon knows now, and to the newest version that a collective
+    /// call has heard of ([`GroupError::Version`]).
     ///
     /// # Errors
     /// [`GroupError::NotMember`] when this task is no member any more.
     pub fn refresh(&self, group: &mut Group) -> Result<(), GroupError> {
-        self.refresh_to(group, 0)
+        let progress = group.progress.get_mut();
+        let heard = progress.unwrap_or_else(PoisonError::into_inner).heard();
+        self.refresh_to(group, heard)
     }
 
     /// Waits until the group has at least `count` members, and brings the handle up to that. A
@@ -226,7 +243,7 @@ fn member_error(group: &str, error: GroupError) -> GroupError {
 
 /// The context of a group's own messages: FNV-1a of its name, in the upper half of the numbers, of
 /// which none is the user's.
-fn context(group: &str) -> u32 {
+pub(crate) fn context(group: &str) -> u32 {
     let hash = group.bytes().fold(0x811c_9dc5u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });

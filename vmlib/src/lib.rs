@@ -50,7 +50,8 @@
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
 //! | read what was received | [`Message::value`], [`Message::bytes`], [`Message::slice`], [`Message::read_into`] |
 //! | be told | [`Task::watch_task`], [`Task::watch_hosts`], [`Task::recv_event`], [`Task::next`] |
-//! | work as a group | [`Task::join`], [`Task::leave`], [`Task::group`], [`Task::await_members`], [`Task::refresh`], [`Task::barrier`], [`Task::broadcast`] |
+//! | work as a group | [`Task::join`], [`Task::leave`], [`Task::group`], [`Task::await_members`], [`Task::refresh`], [`Task::barrier`] |
+//! | compute as a group | [`Task::broadcast`], [`Task::reduce`], [`Task::allreduce`], [`Task::scan`], [`Task::gather`], [`Task::scatter`], [`Task::allgather`], [`Task::alltoall`]; all of them in [`collectives`] |
 //!
 //! # Receiving by source and tag
 //!
@@ -103,6 +104,7 @@
 //! vm.await_members(&mut group, 4)?;
 //! let mut size = if group.instance() == 0 { 512u32 } else { 0 };
 //! vm.broadcast(&group, 0, &mut size)?;
+//! let greatest = vm.allreduce(&group, vmlib::Op::Max, &[f64::from(size)])?;
 //! vm.barrier(&mut group)?;
 //! vm.leave(group)?;
 //! # Ok(())
@@ -210,11 +212,13 @@ mod send;
 mod recv;
 
 mod message;
+mod number;
 
 mod awaited;
 mod barrier;
 mod callbacks;
 mod checkpoints;
+pub mod collectives;
 mod group;
 mod moves;
 mod notify;
@@ -250,6 +254,7 @@ mod error;
 pub use bytes::Bytes;
 pub use callbacks::Callbacks;
 pub use checkpoints::Checkpointed;
+pub use collectives::{Op, Operands};
 pub use daemon_lost::STATUS_DAEMON_LOST;
 pub use error::{
     ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RequestError, SendError,

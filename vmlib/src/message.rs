@@ -7,6 +7,8 @@
 //! for programs that have a buffer of their own.
 
 use crate::error::ValueError;
+pub use crate::number::Number;
+pub(crate) use crate::number::{encode_slice, fill};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::{any::type_name, borrow::Cow};
@@ -168,52 +170,6 @@ pub struct Envelope {
     pub tag: i32,
     /// Its length in bytes.
     pub len: usize,
-}
-
-/// A number that travels in slices: the integers of 8 to 64 bits, `f32`, `f64`.
-pub trait Number: sealed::LittleEndian {}
-
-mod sealed {
-    /// The only implementors are below, so that a slice has one layout on every host.
-    pub trait LittleEndian: bytemuck::Pod {
-        /// The same number with its bytes in, or back from, little-endian order.
-        #[must_use]
-        fn swapped_if_big(self) -> Self;
-    }
-}
-
-macro_rules! numbers {
-    ($($integer:ty)*; $($float:ty)*) => {
-        $(impl Number for $integer {}
-        impl sealed::LittleEndian for $integer {
-            fn swapped_if_big(self) -> Self { self.to_le() }
-        })*
-        $(impl Number for $float {}
-        impl sealed::LittleEndian for $float {
-            fn swapped_if_big(self) -> Self { <$float>::from_bits(self.to_bits().to_le()) }
-        })*
-    };
-}
-
-numbers! { u8 u16 u32 u64 i8 i16 i32 i64; f32 f64 }
-
-/// The body of a message of numbers: the one copy that keeps them until they are acknowledged.
-pub(crate) fn encode_slice<T: Number>(numbers: &[T]) -> Bytes {
-    if cfg!(target_endian = "little") {
-        return Bytes::copy_from_slice(bytemuck::cast_slice(numbers));
-    }
-    let swapped: Vec<T> = numbers.iter().map(|n| n.swapped_if_big()).collect();
-    Bytes::copy_from_slice(bytemuck::cast_slice(&swapped))
-}
-
-/// Copies a body of exactly their length into `numbers`.
-fn fill<T: Number>(numbers: &mut [T], body: &[u8]) {
-    bytemuck::cast_slice_mut(numbers).copy_from_slice(body);
-    if cfg!(target_endian = "big") {
-        for number in numbers {
-            *number = number.swapped_if_big();
-        }
-    }
 }
 
 /// A user's value as MessagePack, structs as arrays.

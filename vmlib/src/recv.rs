@@ -190,7 +190,7 @@ impl Core {
 
     /// Nothing is there that the filter selects: an error if it selects the messages of one task alone,
     /// and that has ended.
-    fn can_come(&mut self, filter: &Filter, now: Time) -> Result<(), RecvError> {
+    pub(crate) fn can_come(&mut self, filter: &Filter, now: Time) -> Result<(), RecvError> {
         let Some(from) = filter.from else {
             return Ok(());
         };
@@ -203,7 +203,7 @@ impl Core {
     }
 
     /// An error if the inbox is so full that no message can come.
-    fn room(&self) -> Result<(), RecvError> {
+    pub(crate) fn room(&self) -> Result<(), RecvError> {
         match self.endpoint.inbox_full() {
             Some(EndpointError::InboxFull {
                 from,

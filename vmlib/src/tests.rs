@@ -1,7 +1,10 @@
 //! The library against a relay that stands in for the daemon: real sockets, several tasks in one
 //! process, each in a thread of its own.
 
+mod collective_failures;
+mod collectives;
 mod groups;
+mod members;
 mod messages;
 mod process;
 mod relay;

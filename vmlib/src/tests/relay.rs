@@ -242,6 +242,14 @@ impl Inner {
                 self.send(to, frame);
             }
             Op::Data if self.lose > 0 => self.lose -= 1,
+            Op::Data | Op::Resend if self.ended.contains_key(&to) => {
+                let ended = Located {
+                    host: HostId::NONE,
+                    peer: Some(to),
+                    incarnation: 0,
+                };
+                self.send(from, ended.frame());
+            }
             Op::Data | Op::Ack | Op::Resend => self.send(to, frame),
             Op::Await => {
                 let Await { tid } = Await::read(&frame).unwrap();

@@ -1,0 +1,211 @@
+//! Waiting for a part of a call.
+//!
+//! A member waits for a part of one other member at a time. Messages of earlier calls are dropped.
+//! Messages of later calls, and of other groups whose names have the same hash, are put aside until
+//! their call looks for them. The wait ends without the part when it cannot come: its sender has
+//! ended, has left the group, is in another call, or has told that the call failed.
+
+use super::wire::{CONTROL, Cause, Control, DATA, Part, Stamp, open};
+use crate::{
+    error::GroupError,
+    primitive::{Attempt, Core, Shared},
+};
+use std::{cmp::Ordering, collections::BTreeSet};
+use vm_endpoint::{Filter, Received, Time};
+use vm_wire::Tid;
+
+/// The part that is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) group: &'a str,
+    pub(super) context: u32,
+    /// The call; its `total` means nothing.
+    pub(super) stamp: Stamp,
+    pub(super) from: Tid,
+}
+
+/// The end of a wait.
+pub(super) enum Found {
+    Part(Part),
+    /// The call cannot be completed.
+    Broken(Cause),
+    /// These members are in calls under an older version: they are to be told the newer one.
+    Behind(BTreeSet<Tid>),
+}
+
+/// What a message means for the call that waits.
+enum Meaning {
+    /// It belongs to a later call.
+    Keep,
+    /// It belongs to an earlier call, or has no meaning any more.
+    Drop,
+    /// As `Drop`, and its sender has an older version of the group.
+    Behind,
+    /// The call cannot be completed. Whether to keep the message.
+    Broken(Cause, bool),
+}
+
+impl Shared {
+    /// Waits for the part, or until it cannot come.
+    pub(super) fn await_part(&self, wanted: &Wanted<'_>) -> Result<Found, GroupError> {
+        self.run(|core, now| wanted.look(core, now))
+    }
+}
+
+impl Wanted<'_> {
+    fn look(&self, core: &mut Core, now: Time) -> Result<Attempt<Found>, GroupError> {
+        let mut behind = BTreeSet::new();
+        let mut ahead = None;
+        while let Some((part, place)) = self.next_data(core, now) {
+            match self.order(&part.stamp) {
+                Ordering::Equal => {
+                    self.remove(core, place);
+                    let found = match part.stamp.kind == self.stamp.kind {
+                        true => Found::Part(part),
+                        false => Found::Broken(Cause::OutOfStep { tid: self.from }),
+                    };
+                    return Ok(Attempt::Done(found));
+                }
+                Ordering::Less => {
+                    self.remove(core, place);
+                    if part.stamp.version < self.stamp.version {
+                        behind.insert(self.from);
+                    }
+                }
+                Ordering::Greater => {
+                    ahead = Some(part.stamp.version);
+                    break;
+                }
+            }
+        }
+        // A member that has failed tells so before it goes on to its next call.
+        if let Some(cause) = self.look_at_controls(core, now, &mut behind) {
+            return Ok(Attempt::Done(Found::Broken(cause)));
+        }
+        if !behind.is_empty() {
+            return Ok(Attempt::Done(Found::Behind(behind)));
+        }
+        if let Some(version) = ahead {
+            return Ok(Attempt::Done(Found::Broken(
+                match version > self.stamp.version {
+                    true => Cause::Version { newer: version },
+                    false => Cause::OutOfStep { tid: self.from },
+                },
+            )));
+        }
+        core.room()?;
+        core.can_come(&self.filter(DATA, Some(self.from)), now)?;
+        Ok(Attempt::Wait(None))
+    }
+
+    /// The first part of the awaited member that is there, and its place among those put aside. It
+    /// stays there.
+    fn next_data(&self, core: &mut Core, now: Time) -> Option<(Part, usize)> {
+        let filter = self.filter(DATA, Some(self.from));
+        let found = core.strays.iter().enumerate().find_map(|(place, stray)| {
+            let selected = selects(&filter, stray);
+            let part = selected.then(|| open(self.group, &stray.body)).flatten()?;
+            Some((part, place))
+        });
+        if found.is_some() {
+            return found;
+        }
+        while let Some(received) = core.endpoint.take(now, &filter, &mut core.out) {
+            core.awaited.received(received.from);
+            let part = open(self.group, &received.body);
+            core.strays.push_back(received);
+            if let Some(part) = part {
+                return Some((part, core.strays.len() - 1));
+            }
+        }
+        None
+    }
+
+    fn remove(&self, core: &mut Core, place: usize) {
+        core.strays.remove(place);
+    }
+
+    /// Reads what the members tell beside the values; why the call cannot be completed, if so.
+    fn look_at_controls(
+        &self,
+        core: &mut Core,
+        now: Time,
+        behind: &mut BTreeSet<Tid>,
+    ) -> Option<Cause> {
+        let filter = self.filter(CONTROL, None);
+        while let Some(received) = core.endpoint.take(now, &filter, &mut core.out) {
+            core.strays.push_back(received);
+        }
+        let mut broken = None;
+        core.strays.retain(|stray| {
+            if broken.is_some() || !selects(&filter, stray) {
+                return true;
+            }
+            let Some(part) = open(self.group, &stray.body) else {
+                return true;
+            };
+            match self.meaning(stray.from, &part) {
+                Meaning::Keep => true,
+                Meaning::Drop => false,
+                Meaning::Behind => {
+                    behind.insert(stray.from);
+                    false
+                }
+                Meaning::Broken(cause, keep) => {
+                    broken = Some(cause);
+                    keep
+                }
+            }
+        });
+        broken
+    }
+
+    fn meaning(&self, from: Tid, part: &Part) -> Meaning {
+        let newer = part.stamp.version;
+        match (part.control(), self.order(&part.stamp)) {
+            (None, _) => Meaning::Drop,
+            // The members of this task's handle do not include the one that left, or it is back.
+            (Some(Control::Left { version }), _) if version <= self.stamp.version => Meaning::Drop,
+            (Some(Control::Left { .. }), _) => match from == self.from {
+                true => Meaning::Broken(Cause::Left { tid: from }, true),
+                false => Meaning::Keep,
+            },
+            (Some(control), Ordering::Greater) if newer > self.stamp.version => Meaning::Broken(
+                Cause::Version { newer },
+                matches!(control, Control::Failed(_)),
+            ),
+            (Some(Control::Here), _) => match newer < self.stamp.version {
+                true => Meaning::Behind,
+                false => Meaning::Drop,
+            },
+            (Some(Control::Failed(cause)), Ordering::Equal) => Meaning::Broken(cause, false),
+            (Some(Control::Failed(_)), Ordering::Greater) => Meaning::Keep,
+            // Its sender makes no more calls under this version.
+            (Some(Control::Failed(cause)), Ordering::Less)
+                if newer == self.stamp.version && cause.needs_new_version() =>
+            {
+                Meaning::Broken(cause, false)
+            }
+            (Some(Control::Failed(_)), Ordering::Less) => Meaning::Drop,
+        }
+    }
+
+    /// Whether a message is of an earlier call, this one, or a later one.
+    fn order(&self, of: &Stamp) -> Ordering {
+        (of.version, of.number).cmp(&(self.stamp.version, self.stamp.number))
+    }
+
+    fn filter(&self, tag: i32, from: Option<Tid>) -> Filter {
+        Filter {
+            context: self.context,
+            from,
+            tag: Some(tag),
+        }
+    }
+}
+
+fn selects(filter: &Filter, stray: &Received) -> bool {
+    stray.context == filter.context
+        && Some(stray.tag) == filter.tag
+        && filter.from.is_none_or(|from| from == stray.from)
+}
