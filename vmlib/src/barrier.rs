@@ -1,58 +1,91 @@
 //! The barrier of a group, whose members may join, leave and end meanwhile.
 //!
-//! The member with the lowest instance gathers. The others send it an *arrival* and
-//! wait for its *go*. Barriers are numbered: an arrival says which one its sender is in (0 if it
+//! The member with the lowest instance is the *gatherer*. The others send it an *arrival* and wait
+//! for its *go*. Barriers are numbered: an arrival says which one its senders are in (0 if a member
 //! joined since and does not know), the go says which one is over. So when the gatherer changes in
-//! between - it left, it died, a joiner got a lower free instance - everybody sends its arrival to
-//! the new one, who can tell from the numbers whether the barrier was over already: some member
-//! that received the old gatherer's go is one ahead, and those that missed it are let through. The
-//! gatherer counts the members that the newest version it has heard of has; everybody looks for a
-//! newer version now and then while it waits, so a member that ended is not waited for.
+//! between - it left, it died, a joiner got a lower free instance - all send their arrivals to the new
+//! one, which can tell from the numbers whether the barrier was over already: some member that
+//! received the old gatherer's go is one ahead, and those that missed it are let through. The
+//! gatherer counts the members that the newest version it has heard of has.
+//!
+//! **Steps.** Arrivals go up the binomial tree over the members ([`tree`]): a member sends those of its
+//! subtree together, in one message, once all of them have come. The go takes the same way back. So a
+//! barrier of `n` members takes `2 log2 n` steps. The tree is only a shorter way: a member that sees
+//! that the group has changed while it waits sends what it has directly to the gatherer, and so does a
+//! member that does not know the number. An arrival that comes twice counts once.
+//!
+//! **Versions.** The go brings all members to the gatherer's version of the group. While a member
+//! waits, it looks for a newer version now and then, but keeps its own unless the gatherer has changed.
 
 use crate::{
     Task,
     clock::now,
+    collectives::tree,
     error::GroupError,
-    group::{Group, LOOK},
+    group::{ArrivalSender, Group, LOOK, Members},
     message::{decode_value, encode_value},
 };
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use vm_wire::Tid;
 
-/// The tags inside a group's context.
-const ARRIVAL: i32 = 1;
-const GO: i32 = 2;
+/// The tag inside a group's context.
+const BARRIER: i32 = 1;
 
-/// "I wait in this barrier", to the gatherer.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+/// A message of the barrier.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+enum Message {
+    Arrival(Arrival),
+    Go(Go),
+}
+
+/// "These members wait in this barrier", towards the gatherer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Arrival {
-    /// Number of the barrier; 0: the sender has not been in one of this group yet.
+    /// The sender, and members of its subtree.
+    members: Vec<Tid>,
+    /// Number of the barrier; 0: the sender has not been in one of this group yet, and is alone.
     number: u64,
     /// Version of the group that the sender knows.
     version: u64,
 }
 
 /// "This barrier is over", from the gatherer.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Go {
     number: u64,
     /// Version of the group that the gatherer knows. One from before the receiver joined is meant
     /// for what the receiver was in an earlier membership.
     version: u64,
+    /// The members of that version, for a receiver that has another one.
+    members: Option<Members>,
+}
+
+/// The wait of one member in one barrier.
+struct Wait {
+    /// The members with which the wait began.
+    begun: Members,
+    /// The tasks that this member has sent arrivals: the go comes from one of them.
+    told: BTreeSet<Tid>,
 }
 
 impl Task {
     /// Waits until every member has called this. A task that joins later is waited for too if the
     /// member with the lowest instance hears of it in time: to be sure who takes part, let all
-    /// join before the first barrier ([`Task::await_members`]).
+    /// join before the first barrier ([`Task::await_members`]). Afterwards the handles of all members
+    /// that took part have the same version of the group.
     ///
     /// # Errors
     /// [`GroupError`], see there.
     pub fn barrier(&self, group: &mut Group) -> Result<(), GroupError> {
+        let mut wait = Wait {
+            begun: group.members.clone(),
+            told: BTreeSet::new(),
+        };
         loop {
             let over = match gatherer(group) {
-                tid if tid == self.tid() => self.gather_arrivals(group)?,
-                tid => self.arrive(group, tid)?,
+                tid if tid == self.tid() => self.gather_arrivals(group, &wait)?,
+                tid => self.arrive(group, &mut wait, tid)?,
             };
             if over {
                 return Ok(());
@@ -60,63 +93,115 @@ impl Task {
         }
     }
 
-    /// One member's part of a barrier; `false` if the gatherer has changed.
-    fn arrive(&self, group: &mut Group, gatherer_tid: Tid) -> Result<bool, GroupError> {
-        let arrival = Arrival {
-            number: group.next,
-            version: group.members.version(),
-        };
-        self.say(group, &[gatherer_tid], ARRIVAL, &arrival)?;
+    /// The part of a member that is not the gatherer; `false` if the gatherer has changed.
+    fn arrive(
+        &self,
+        group: &mut Group,
+        wait: &mut Wait,
+        gatherer_tid: Tid,
+    ) -> Result<bool, GroupError> {
+        let (parent, subtree) = place(group, self.tid());
+        // A member that does not know the number is not counted with its parent's subtree.
+        let mut direct = group.next == 0;
+        let mut told = false;
         let mut pause = LOOK.0;
         loop {
-            let until = Some(now() + pause);
-            let went = self.shared.group_take(group.name(), None, GO, until)?;
-            if let Some((from, body)) = went {
-                let go: Go = hear(group, from, &body)?;
-                // A go of a barrier that is over for this task answers an arrival at a gatherer
-                // of before.
-                if go.number >= group.next && go.version >= group.joined {
-                    group.next = go.number + 1;
-                    return Ok(true);
+            let number = group.next;
+            let here = |tid: &Tid| group.arrived.get(tid) == Some(&number);
+            if !told && (direct || subtree.iter().all(here)) {
+                let mut members = vec![self.tid()];
+                if number != 0 {
+                    let arrived = group.arrived.iter().filter(|(_, at)| **at == number);
+                    members.extend(arrived.map(|(tid, _)| *tid));
                 }
-                continue;
+                let to = if direct { gatherer_tid } else { parent };
+                wait.told.insert(to);
+                self.say_arrival(group, to, members, number)?;
+                told = true;
             }
-            pause = (pause * 2).min(LOOK.1);
-            self.refresh(group)?;
-            if gatherer(group) != gatherer_tid {
-                return Ok(false);
+            match self.listen(group, pause)? {
+                Some((_, Message::Go(go))) => {
+                    if self.pass(group, &wait.begun, go)? {
+                        return Ok(true);
+                    }
+                }
+                Some((from, Message::Arrival(arrival))) => {
+                    let is_regular = arrival.number == number
+                        && arrival.version == group.members.version()
+                        && !(told && direct);
+                    self.take_arrival(group, from, &arrival)?;
+                    // The sender's next look would find nothing new, and it would wait for ever.
+                    if !is_regular && arrival.number != 0 && arrival.number >= number {
+                        self.say_arrival(group, gatherer_tid, arrival.members, arrival.number)?;
+                    }
+                }
+                None => {
+                    pause = (pause * 2).min(LOOK.1);
+                    let newest = self.newest(group)?;
+                    if first(&newest) != gatherer_tid && self.can_go_on(group, wait, &newest)? {
+                        self.adopt(group, newest)?;
+                        return Ok(false);
+                    }
+                    if newest.version() != group.members.version() && !direct {
+                        // A member on the way to the gatherer may be gone, with this arrival.
+                        (direct, told) = (true, false);
+                    }
+                }
             }
         }
     }
 
     /// The gatherer's part of a barrier; `false` if it is that no more.
-    fn gather_arrivals(&self, group: &mut Group) -> Result<bool, GroupError> {
+    fn gather_arrivals(&self, group: &mut Group, wait: &Wait) -> Result<bool, GroupError> {
         let mut pause = LOOK.0;
         loop {
             if let Some(over) = self.count(group)? {
                 return Ok(over);
             }
-            let until = Some(now() + pause);
-            let arrived = self.shared.group_take(group.name(), None, ARRIVAL, until)?;
-            match arrived {
-                Some((from, body)) => {
-                    let arrival: Arrival = hear(group, from, &body)?;
-                    group.arrived.insert(from, arrival.number);
+            match self.listen(group, pause)? {
+                Some((_, Message::Go(go))) => {
+                    if self.pass(group, &wait.begun, go)? {
+                        return Ok(true);
+                    }
+                }
+                Some((from, Message::Arrival(arrival))) => {
+                    self.take_arrival(group, from, &arrival)?;
                     if arrival.version > group.members.version() {
-                        self.refresh_to(group, arrival.version)?;
+                        self.look(group, wait, arrival.version)?;
                     }
                 }
                 None => {
                     pause = (pause * 2).min(LOOK.1);
-                    self.refresh(group)?;
+                    self.look(group, wait, 0)?;
                 }
             }
             if gatherer(group) != self.tid() {
-                // Who has arrived here will see that too, and arrive there.
-                group.arrived.clear();
+                // A joiner that has arrived here will see that too, and arrive there.
+                group.arrived.retain(|_, number| *number != 0);
                 return Ok(false);
             }
         }
+    }
+
+    /// The gatherer's look for a version that is not below `version`.
+    fn look(&self, group: &mut Group, wait: &Wait, version: u64) -> Result<(), GroupError> {
+        let newest = self.members_since(group, version)?;
+        match self.can_go_on(group, wait, &newest)? {
+            true => self.adopt(group, newest),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether no go can come any more from the tasks that are no members in `newest`: all that they
+    /// sent before they ended or left has come, and was no go.
+    fn can_go_on(&self, group: &Group, wait: &Wait, newest: &Members) -> Result<bool, GroupError> {
+        for tid in &wait.told {
+            if newest.instance(*tid).is_none() && !self.shared.has_gone(group.name(), *tid)? {
+                return Ok(false);
+            }
+        }
+        // What came since this member listened last may be the go.
+        Ok(!self.shared.has_group_message(group.name(), BARRIER)?)
     }
 
     /// Whether the barrier is over: all have arrived, or those ahead show that it was.
@@ -130,9 +215,9 @@ impl Task {
             .extract_if(.., |_, at| behind(*at))
             .map(|(tid, _)| tid)
             .collect();
-        let version = group.members.version();
-        let go = |number| Go { number, version };
-        self.say(group, &late, GO, &go(number - 1))?;
+        for tid in late {
+            self.say_go(group, tid, number - 1, true)?;
+        }
         if behind(group.next) {
             group.next = number;
             return Ok(Some(true));
@@ -142,36 +227,141 @@ impl Task {
         if group.members.iter().any(|(_, tid)| missing(&tid)) {
             return Ok(None);
         }
-        let all: Vec<Tid> = std::mem::take(&mut group.arrived).into_keys().collect();
-        self.say(group, &all, GO, &go(number))?;
-        group.next = number + 1;
+        self.over(group, number)?;
         Ok(Some(true))
     }
 
-    /// Sends a message of the barrier.
-    fn say(
+    /// Takes an arrival. A sender that is in a barrier that is over here is let through.
+    fn take_arrival(
+        &self,
+        group: &mut Group,
+        from: Tid,
+        arrival: &Arrival,
+    ) -> Result<(), GroupError> {
+        let Arrival {
+            ref members,
+            number,
+            version,
+        } = *arrival;
+        if number != 0 && number < group.next {
+            return self.say_go(group, from, group.next - 1, true);
+        }
+        group
+            .senders
+            .insert(from, ArrivalSender { number, version });
+        for tid in members {
+            let at = group.arrived.entry(*tid).or_default();
+            *at = number.max(*at);
+        }
+        Ok(())
+    }
+
+    /// Takes a go, and passes it on; `false` if its barrier was over for this task already.
+    /// `begun`: the members with which this task began to wait. If this task has taken a newer version
+    /// since, it goes back: those that are through may use that version in their next call.
+    fn pass(&self, group: &mut Group, begun: &Members, go: Go) -> Result<bool, GroupError> {
+        // A go of a barrier that is over for this task answers an arrival at a gatherer of before.
+        if go.number < group.next || go.version < group.joined {
+            return Ok(false);
+        }
+        match go.members {
+            Some(members) => self.adopt(group, members)?,
+            None if go.version == begun.version() && go.version != group.members.version() => {
+                self.adopt(group, begun.clone())?;
+            }
+            None => {}
+        }
+        self.over(group, go.number)?;
+        Ok(true)
+    }
+
+    /// This barrier is over: those that have sent arrivals here are told.
+    fn over(&self, group: &mut Group, number: u64) -> Result<(), GroupError> {
+        // A joiner that this version does not have waits on for a gatherer that knows it.
+        let members = &group.members;
+        let through =
+            |tid: &Tid, at: u64| at <= number && (at != 0 || members.instance(*tid).is_some());
+        group.arrived.retain(|tid, at| !through(tid, *at));
+        let senders: Vec<(Tid, ArrivalSender)> = group
+            .senders
+            .extract_if(.., |tid, sender| through(tid, sender.number))
+            .collect();
+        for (tid, sender) in senders {
+            let other = sender.version != group.members.version();
+            self.say_go(group, tid, number, other)?;
+        }
+        group.next = number + 1;
+        Ok(())
+    }
+
+    fn say_arrival(
         &self,
         group: &Group,
-        to: &[Tid],
-        tag: i32,
-        message: &impl Serialize,
+        to: Tid,
+        members: Vec<Tid>,
+        number: u64,
     ) -> Result<(), GroupError> {
+        let version = group.members.version();
+        let arrival = Arrival {
+            members,
+            number,
+            version,
+        };
+        self.say(group, to, &Message::Arrival(arrival))
+    }
+
+    /// `other`: the receiver may have another version.
+    fn say_go(&self, group: &Group, to: Tid, number: u64, other: bool) -> Result<(), GroupError> {
+        let go = Go {
+            number,
+            version: group.members.version(),
+            members: other.then(|| group.members.clone()),
+        };
+        self.say(group, to, &Message::Go(go))
+    }
+
+    /// Sends a message of the barrier.
+    fn say(&self, group: &Group, to: Tid, message: &Message) -> Result<(), GroupError> {
         let body = encode_value(message).map_err(crate::SendError::Value)?;
-        self.shared.group_send(group.name(), to, tag, &body)
+        self.shared.group_send(group.name(), &[to], BARRIER, &body)
+    }
+
+    /// The next message of the barrier; `None` if none comes in time.
+    fn listen(
+        &self,
+        group: &Group,
+        time: std::time::Duration,
+    ) -> Result<Option<(Tid, Message)>, GroupError> {
+        let until = Some(now() + time);
+        let taken = self.shared.group_take(group.name(), None, BARRIER, until)?;
+        let Some((from, body)) = taken else {
+            return Ok(None);
+        };
+        let read = decode_value(&body).map_err(|cause| GroupError::Value {
+            group: group.name().to_owned(),
+            from,
+            cause,
+        });
+        Ok(Some((from, read?)))
     }
 }
 
-/// Reads a message of the barrier.
-fn hear<T: DeserializeOwned>(group: &Group, from: Tid, body: &[u8]) -> Result<T, GroupError> {
-    decode_value(body).map_err(|cause| GroupError::Value {
-        group: group.name().to_owned(),
-        from,
-        cause,
-    })
+/// The parent of this member in the tree, and the other members of its subtree.
+fn place(group: &Group, me: Tid) -> (Tid, Vec<Tid>) {
+    let order: Vec<Tid> = group.members.iter().map(|(_, tid)| tid).collect();
+    let at = order.iter().position(|tid| *tid == me).unwrap_or(0);
+    let subtree = at + 1..at + tree::subtree(at, order.len().max(1));
+    let parent = tree::parent(at).unwrap_or(0);
+    let parent = order.get(parent).copied().unwrap_or_default();
+    (parent, order.get(subtree).unwrap_or_default().to_vec())
 }
 
 /// The member to which the others go: the lowest instance.
 fn gatherer(group: &Group) -> Tid {
-    let first = group.members.iter().min();
+    first(&group.members)
+}
+
+fn first(members: &Members) -> Tid {
+    let first = members.iter().min();
     first.map(|(_, tid)| tid).unwrap_or_default()
 }

@@ -76,11 +76,23 @@ pub struct Group {
     pub(crate) joined: u64,
     /// Number of the barrier that this task is in next; 0: not known.
     pub(crate) next: u64,
-    /// For the gatherer of a barrier: who has arrived where.
+    /// For the barrier: the members that have arrived, as far as this task knows, and in which one.
     pub(crate) arrived: BTreeMap<Tid, u64>,
+    /// For the barrier: the tasks that have sent arrivals to this one.
+    #[serde(default)]
+    pub(crate) senders: BTreeMap<Tid, ArrivalSender>,
     /// Of the collective calls ([`crate::collectives`]).
     #[serde(default)]
     pub(crate) progress: Mutex<Progress>,
+}
+
+/// A task that has sent an arrival at a barrier to this one, which sends the go back.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(crate) struct ArrivalSender {
+    /// Number of the barrier; 0: the sender does not know.
+    pub(crate) number: u64,
+    /// Version of the group that the sender knows.
+    pub(crate) version: u64,
 }
 
 impl Group {
@@ -120,6 +132,7 @@ impl Task {
                 members,
                 next: 0,
                 arrived: BTreeMap::new(),
+                senders: BTreeMap::new(),
                 progress: Mutex::default(),
             }),
             None => Err(not_member(name)),
@@ -192,16 +205,31 @@ impl Task {
         Ok(Members { view })
     }
 
+    /// Brings the handle to a version that is not below `version`.
     pub(crate) fn refresh_to(&self, group: &mut Group, version: u64) -> Result<(), GroupError> {
-        let members = self
-            .view(group.name(), version)
+        let members = self.members_since(group, version)?;
+        self.adopt(group, members)
+    }
+
+    /// The members as the daemon knows them now. The handle stays as it is.
+    pub(crate) fn newest(&self, group: &Group) -> Result<Members, GroupError> {
+        self.members_since(group, 0)
+    }
+
+    /// The members at a version that is not below `version`. The handle stays as it is.
+    pub(crate) fn members_since(&self, group: &Group, version: u64) -> Result<Members, GroupError> {
+        self.view(group.name(), version)
             .map_err(|error| match error {
                 GroupError::Refused(Failed {
                     kind: FailKind::NoSuchGroup,
                     ..
                 }) => not_member(group.name()),
                 error => error,
-            })?;
+            })
+    }
+
+    /// Brings the handle to that version.
+    pub(crate) fn adopt(&self, group: &mut Group, members: Members) -> Result<(), GroupError> {
         match members.instance(self.tid()) {
             Some(instance) => {
                 group.instance = instance;
@@ -315,6 +343,16 @@ impl Shared {
                 Ok::<_, GroupError>(Attempt::Done(()))
             })?;
         }
+    }
+
+    /// Whether a message of a group, or of one whose name has the same hash, has come.
+    pub(crate) fn has_group_message(&self, group: &str, tag: i32) -> Result<bool, GroupError> {
+        let filter = Filter {
+            context: context(group),
+            from: None,
+            tag: Some(tag),
+        };
+        self.run(|core, _| Ok(Attempt::Done(core.endpoint.peek(&filter).is_some())))
     }
 
     /// Waits, and serves what comes meanwhile.

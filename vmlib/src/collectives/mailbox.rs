@@ -8,6 +8,7 @@
 use super::wire::{CONTROL, Cause, Control, DATA, Part, Stamp, open};
 use crate::{
     error::GroupError,
+    group::context,
     primitive::{Attempt, Core, Shared},
 };
 use std::{cmp::Ordering, collections::BTreeSet};
@@ -46,6 +47,26 @@ enum Meaning {
 }
 
 impl Shared {
+    /// Whether a task has ended or left the group, and all that it sent before has come.
+    pub(crate) fn has_gone(&self, group: &str, tid: Tid) -> Result<bool, GroupError> {
+        let filter = Filter {
+            context: context(group),
+            from: Some(tid),
+            tag: Some(CONTROL),
+        };
+        self.run(|core, now| {
+            while let Some(received) = core.endpoint.take(now, &filter, &mut core.out) {
+                core.strays.push_back(received);
+            }
+            let left = core.strays.iter().any(|stray| {
+                let part = selects(&filter, stray).then(|| open(group, &stray.body));
+                let control = part.flatten().and_then(|part| part.control());
+                matches!(control, Some(Control::Left { .. }))
+            });
+            Ok(Attempt::Done(left || core.can_come(&filter, now).is_err()))
+        })
+    }
+
     /// Waits for the part, or until it cannot come.
     pub(super) fn await_part(&self, wanted: &Wanted<'_>) -> Result<Found, GroupError> {
         self.run(|core, now| wanted.look(core, now))

@@ -84,7 +84,7 @@ mod reduce;
 mod scan;
 
 mod divided;
-mod tree;
+pub(crate) mod tree;
 
 mod call;
 mod item;

@@ -4,7 +4,7 @@
 //! position is a range that begins with it.
 
 /// The parent; `None` for the root.
-pub(super) fn parent(at: usize) -> Option<usize> {
+pub(crate) fn parent(at: usize) -> Option<usize> {
     (at != 0).then(|| at & (at - 1))
 }
 
@@ -21,7 +21,7 @@ pub(super) fn children(at: usize, n: usize) -> impl DoubleEndedIterator<Item = u
 }
 
 /// Number of positions in the subtree.
-pub(super) fn subtree(at: usize, n: usize) -> usize {
+pub(crate) fn subtree(at: usize, n: usize) -> usize {
     match at {
         0 => n,
         _ => (1 << at.trailing_zeros()).min(n - at),

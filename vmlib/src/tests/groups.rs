@@ -1,7 +1,10 @@
 //! Groups, their barrier and their broadcast.
 
-use super::relay::Relay;
-use crate::{FailKind, Group, GroupError, RecvError, Task};
+use super::{
+    members::{members, run, run_with},
+    relay::Relay,
+};
+use crate::{FailKind, Group, GroupError, Op, RecvError, Task};
 use std::{
     sync::{
         Arc,
@@ -83,6 +86,67 @@ fn nobody_passes_a_barrier_before_all_have_come() {
             assert!(count >= round * MEMBERS, "{count} came to round {round}");
         }
     });
+}
+
+#[test]
+fn nobody_passes_a_barrier_of_any_size_before_all_have_come() {
+    for count in 1..=17 {
+        let came = Arc::new(AtomicU32::new(0));
+        run(count, move |task, mut group| {
+            for round in 1..=10 {
+                came.fetch_add(1, SeqCst);
+                task.barrier(&mut group).unwrap();
+                assert!(came.load(SeqCst) >= round * count as u32, "{count} members");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_barrier_brings_all_members_to_one_version() {
+    let relay = Relay::new();
+    // Each member has the version that its own join made.
+    let members = (0..9).map(|_| {
+        let task = relay.task();
+        let group = task.join("all").unwrap();
+        (task, group)
+    });
+    let mut members: Vec<_> = members.collect();
+    let (first, group) = &mut members[0];
+    first.refresh(group).unwrap();
+    let sums = run_with(members, |task, mut group| {
+        task.barrier(&mut group).unwrap();
+        assert_eq!((group.size(), group.members().version()), (9, 9));
+        task.allreduce(&group, Op::Sum, &[1u8]).unwrap()
+    });
+    assert_eq!(sums, vec![[9]; 9]);
+}
+
+#[test]
+fn a_barrier_survives_that_a_member_in_the_middle_of_the_tree_ends() {
+    let relay = Relay::new();
+    let mut members = members(&relay, 8);
+    // The instances 5, 6 and 7 would arrive by way of 4.
+    members.remove(4).0.exit(0).unwrap();
+    run_with(members, |task, mut group| {
+        for _ in 0..3 {
+            task.barrier(&mut group).unwrap();
+        }
+    });
+}
+
+#[test]
+fn members_may_end_right_after_a_barrier_and_a_call() {
+    for _ in 0..20 {
+        let values = run(6, |task, mut group| {
+            task.barrier(&mut group).unwrap();
+            let mut value = group.instance();
+            task.broadcast(&group, 5, &mut value).unwrap();
+            task.exit(0).unwrap();
+            value
+        });
+        assert_eq!(values, [5; 6]);
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use super::relay::{PATIENCE, Relay};
 use crate::{Group, Task};
 use std::{
-    sync::{Arc, mpsc::channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
     thread,
 };
 
@@ -34,21 +37,18 @@ pub(super) fn run_with<R: Send + 'static>(
         .map(|(task, group)| {
             let member = Arc::clone(&member);
             let (sender, receiver) = channel();
-            let thread = thread::spawn(move || {
+            thread::spawn(move || {
                 let result = member(task, group);
                 // The test has failed already if nobody receives.
                 let _ = sender.send(result);
             });
-            (receiver, thread)
+            receiver
         })
         .collect();
-    let result = |(at, (receiver, thread)): (usize, (std::sync::mpsc::Receiver<R>, _))| {
-        let thread: thread::JoinHandle<()> = thread;
-        match receiver.recv_timeout(PATIENCE) {
-            Ok(result) => result,
-            Err(_) if thread.is_finished() => panic!("member {at} failed: {:?}", thread.join()),
-            Err(_) => panic!("member {at} does not end"),
-        }
+    let result = |(at, receiver): (usize, Receiver<R>)| match receiver.recv_timeout(PATIENCE) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Disconnected) => panic!("member {at} failed"),
+        Err(RecvTimeoutError::Timeout) => panic!("member {at} does not end"),
     };
     results.into_iter().enumerate().map(result).collect()
 }
