@@ -4,6 +4,7 @@
 //! confirms success on its last line. A role that finds an error panics or returns it.
 
 mod calls;
+mod collectives;
 mod files;
 mod listening;
 mod portable;
@@ -46,6 +47,8 @@ fn main() -> anyhow::Result<()> {
         "ring" => traffic::ring(&vm, Some(number(1)?), number(2)?),
         "ring-until-told" => traffic::ring(&vm, None, number(1)?),
         "ring-member" => traffic::ring_member(&vm),
+        "collectives-until-told" => collectives::collectives(&vm, number(1)?),
+        "collectives-member" => collectives::collectives_member(&vm, number(1)?),
         "early" => traffic::early(&vm),
         "early-receiver" => traffic::early_receiver(&vm),
         "exchange" => traffic::exchange(&vm, number(1)?),
