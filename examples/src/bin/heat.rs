@@ -2,8 +2,8 @@
 //!
 //! Run it with `vm run heat`. Each worker computes some rows of the plate ([`vm_examples::heat`]).
 //! In every step it sends its first and its last row to its neighbours, and receives theirs. After
-//! a number of steps all workers report their largest change to the master, which tells them to
-//! continue or to stop.
+//! a number of steps the workers find the largest change of all in a group, so that all of them
+//! continue or stop. The first member of the group reports it to the master.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -15,7 +15,7 @@ use vm_examples::{
     heat::{Strip, whole, write_picture},
     workers,
 };
-use vmlib::{Task, Tid};
+use vmlib::{Op, Task, Tid};
 
 /// To a worker: its order.
 const ORDER: i32 = 1;
@@ -23,14 +23,12 @@ const ORDER: i32 = 1;
 const ABOVE: i32 = 2;
 /// From the neighbour below: its first row.
 const BELOW: i32 = 3;
-/// To the master: the largest change of a cell.
+/// To the master: the number of steps, and the largest change of a cell in the last one.
 const CHANGE: i32 = 4;
-/// To the workers: whether to continue.
-const GO_ON: i32 = 5;
-/// To the master: the fingerprint of the worker's rows.
-const PRINT: i32 = 6;
-/// To the master: its rows of the picture.
-const PICTURE: i32 = 7;
+/// To the master: the fingerprint of the plate.
+const PRINT: i32 = 5;
+/// To the master: a worker's rows of the picture.
+const PICTURE: i32 = 6;
 
 /// Let heat spread over a plate with three heaters, on all hosts of the machine
 #[derive(Debug, Parser)]
@@ -69,6 +67,7 @@ struct Arguments {
 struct Order {
     size: usize,
     steps: u64,
+    until: f64,
     look: u64,
     picture: bool,
     workers: Vec<Tid>,
@@ -90,18 +89,15 @@ fn master(vm: &Task, arguments: &Arguments) -> Result<()> {
     let order = Order {
         size,
         steps: arguments.steps,
+        until: arguments.until,
         look: arguments.look,
         picture: arguments.out.is_some(),
         workers: workers.clone(),
     };
     let begin = Instant::now();
     vm.multicast(&workers, ORDER, &order)?;
-    let (steps, change) = follow(vm, arguments, &workers)?;
-    let mut print = 0u64;
-    for _ in &workers {
-        let part: u64 = workers::next(vm, PRINT)?.value()?;
-        print = print.wrapping_add(part);
-    }
+    let (steps, change) = follow(vm, arguments)?;
+    let print: u64 = workers::next(vm, PRINT)?.value()?;
     if let Some(path) = &arguments.out {
         let mut picture = Vec::new();
         for worker in &workers {
@@ -141,31 +137,26 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-/// Tells the workers when to stop. Returns the number of steps, and the change in the last one.
-fn follow(vm: &Task, arguments: &Arguments, workers: &[Tid]) -> Result<(u64, f64)> {
+/// Shows the progress of the workers. Returns the number of steps, and the change in the last one.
+fn follow(vm: &Task, arguments: &Arguments) -> Result<(u64, f64)> {
     let style = ProgressStyle::with_template("{elapsed_precise} [{wide_bar}] step {pos}, {msg}")?;
     let bar = ProgressBar::new(arguments.steps).with_style(style.progress_chars("=> "));
-    let (mut steps, mut change) = (0, 0.0f64);
-    while steps < arguments.steps {
-        steps = (steps + arguments.look).min(arguments.steps);
-        change = 0.0;
-        for _ in workers {
-            let part: f64 = workers::next(vm, CHANGE)?.value()?;
-            change = change.max(part);
-        }
+    let (mut steps, mut change) = (0, 0.0);
+    while goes_on(steps, change, arguments.steps, arguments.until) {
+        (steps, change) = workers::next(vm, CHANGE)?.value()?;
         bar.set_position(steps);
         bar.set_message(format!("change {change:.1e}"));
         if arguments.log {
             bar.suspend(|| println!("step {steps}: change {change:.1e}"));
         }
-        let go_on = steps < arguments.steps && change > arguments.until;
-        vm.multicast(workers, GO_ON, &go_on)?;
-        if !go_on {
-            break;
-        }
     }
     bar.finish_and_clear();
     Ok((steps, change))
+}
+
+/// Whether there is another step after one with that change.
+fn goes_on(step: u64, change: f64, steps: u64, until: f64) -> bool {
+    step == 0 && steps > 0 || step < steps && change > until
 }
 
 fn worker(vm: &Task, master: Tid) -> Result<()> {
@@ -174,6 +165,9 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
     let rows = workers::share(order.size, order.workers.len(), me);
     let above = me.checked_sub(1).map(|other| order.workers[other]);
     let below = order.workers.get(me + 1).copied();
+    // Groups are those of the whole machine, on which this program may run more than once.
+    let mut group = vm.join(&format!("heat {}", vm.app()))?;
+    vm.await_members(&mut group, order.workers.len())?;
     let mut strip = Strip::new(order.size, rows);
     for step in 1..=order.steps {
         let [first, last] = strip.edges();
@@ -192,14 +186,18 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
         }
         strip.step();
         if step % order.look == 0 || step == order.steps {
-            vm.send(master, CHANGE, &strip.change())?;
-            let go_on: bool = vm.recv(master, GO_ON)?.value()?;
-            if !go_on {
+            let change = vm.allreduce(&group, Op::Max, &[strip.change()])?[0];
+            if group.instance() == 0 {
+                vm.send(master, CHANGE, &(step, change))?;
+            }
+            if !goes_on(step, change, order.steps, order.until) {
                 break;
             }
         }
     }
-    vm.send(master, PRINT, &strip.fingerprint())?;
+    if let Some(print) = vm.reduce(&group, 0, Op::Sum, &[strip.fingerprint()])? {
+        vm.send(master, PRINT, &print[0])?;
+    }
     if order.picture {
         vm.send_bytes(master, PICTURE, strip.picture())?;
     }
