@@ -285,6 +285,25 @@ fn members_with_older_versions_are_told_whatever_the_call() {
 }
 
 #[test]
+fn a_member_that_nobody_sends_values_to_is_told_of_the_newer_version() {
+    let relay = Relay::new();
+    let mut members = members(&relay, 4);
+    let (task, group) = members.remove(1);
+    task.leave(group).unwrap();
+    for (task, group) in members.iter_mut().step_by(2) {
+        task.refresh(group).unwrap();
+    }
+    // By the old version, the member with instance 2 waits for 3. By the new one, both send to 0.
+    let sums = run_with(members, |task, mut group| {
+        let call = |group: &Group| task.reduce(group, 0, Op::Sum, &[1u8]);
+        let (sum, refreshed) = repeat(&task, &mut group, call);
+        assert_eq!(refreshed, u32::from(group.instance() == 2));
+        sum
+    });
+    assert_eq!(sums, [Some(vec![3]), None, None]);
+}
+
+#[test]
 fn a_broadcast_reaches_members_with_older_versions_after_a_refresh() {
     for root in 0..4u32 {
         let relay = Relay::new();
