@@ -5,8 +5,8 @@
 //! joined since and does not know), the go says which one is over. So when the gatherer changes in
 //! between - it left, it died, a joiner got a lower free instance - all send their arrivals to the new
 //! one, which can tell from the numbers whether the barrier was over already: some member that
-//! received the old gatherer's go is one ahead, and those that missed it are let through. The
-//! gatherer counts the members that the newest version it has heard of has.
+//! received the old gatherer's go is one ahead, and those that missed it are let through: by its next
+//! barrier, or by a collective call in which it waits. The gatherer counts the members that the newest version it has heard of has.
 //!
 //! **Steps.** Arrivals go up the binomial tree over the members ([`tree`]): a member sends those of its
 //! subtree together, in one message, once all of them have come. The go takes the same way back. So a
@@ -19,47 +19,15 @@
 
 use crate::{
     Task,
+    barrier_message::{Arrival, BARRIER, Go, Message},
     clock::now,
     collectives::tree,
     error::GroupError,
     group::{ArrivalSender, Group, LOOK, Members},
     message::{decode_value, encode_value},
 };
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use vm_wire::Tid;
-
-/// The tag inside a group's context.
-const BARRIER: i32 = 1;
-
-/// A message of the barrier.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-enum Message {
-    Arrival(Arrival),
-    Go(Go),
-}
-
-/// "These members wait in this barrier", towards the gatherer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Arrival {
-    /// The sender, and members of its subtree.
-    members: Vec<Tid>,
-    /// Number of the barrier; 0: the sender has not been in one of this group yet, and is alone.
-    number: u64,
-    /// Version of the group that the sender knows.
-    version: u64,
-}
-
-/// "This barrier is over", from the gatherer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Go {
-    number: u64,
-    /// Version of the group that the gatherer knows. One from before the receiver joined is meant
-    /// for what the receiver was in an earlier membership.
-    version: u64,
-    /// The members of that version, for a receiver that has another one.
-    members: Option<Members>,
-}
 
 /// The wait of one member in one barrier.
 struct Wait {
@@ -312,11 +280,7 @@ impl Task {
 
     /// `other`: the receiver may have another version.
     fn say_go(&self, group: &Group, to: Tid, number: u64, other: bool) -> Result<(), GroupError> {
-        let go = Go {
-            number,
-            version: group.members.version(),
-            members: other.then(|| group.members.clone()),
-        };
+        let go = Go::of(number, &group.members, other);
         self.say(group, to, &Message::Go(go))
     }
 

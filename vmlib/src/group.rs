@@ -279,7 +279,7 @@ pub(crate) fn context(group: &str) -> u32 {
 }
 
 /// A message's payload without the name, if that is the group's.
-fn payload_of(group: &str, body: &Bytes) -> Option<Bytes> {
+pub(crate) fn payload_of(group: &str, body: &Bytes) -> Option<Bytes> {
     let (len, rest) = body.split_first()?;
     let name = rest.get(..usize::from(*len))?;
     (name == group.as_bytes()).then(|| body.slice(1 + name.len()..))

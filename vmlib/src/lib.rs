@@ -216,6 +216,7 @@ mod number;
 
 mod awaited;
 mod barrier;
+mod barrier_message;
 mod callbacks;
 mod checkpoints;
 pub mod collectives;

@@ -11,7 +11,8 @@ use super::{
     wire::{self, CONTROL, Cause, Control, DATA, Part, Stamp},
 };
 use crate::{
-    Group, Task,
+    Group, SendError, Task,
+    barrier_message::{BARRIER, go_before},
     error::{GroupError, RecvError},
     group::context,
     primitive::Shared,
@@ -39,6 +40,7 @@ pub(super) enum Reach {
 /// A collective call of this member.
 pub(super) struct Call<'a> {
     shared: &'a Shared,
+    handle: &'a Group,
     group: &'a str,
     context: u32,
     progress: &'a Mutex<Progress>,
@@ -65,6 +67,7 @@ impl Task {
         let version = group.members().version();
         let call = Call {
             shared: &self.shared,
+            handle: group,
             group: group.name(),
             context: context(group.name()),
             progress: &group.progress,
@@ -181,6 +184,7 @@ impl Call<'_> {
             context: self.context,
             stamp: self.stamp,
             from,
+            next_barrier: self.handle.next,
         };
         loop {
             match self.shared.await_part(&wanted)? {
@@ -188,6 +192,11 @@ impl Call<'_> {
                 Found::Broken(cause) => return Err(self.error(cause)),
                 Found::Behind(behind) => {
                     behind.into_iter().try_for_each(|tid| self.announce(tid))?;
+                }
+                Found::Late(late) => {
+                    let go = go_before(self.handle.next, self.handle.members());
+                    let go = go.map_err(SendError::Value)?;
+                    self.shared.group_send(self.group, &late, BARRIER, &go)?;
                 }
             }
         }

@@ -7,6 +7,7 @@
 
 use super::wire::{CONTROL, Cause, Control, DATA, Part, Stamp, open};
 use crate::{
+    barrier_message::{BARRIER, is_late},
     error::GroupError,
     group::context,
     primitive::{Attempt, Core, Shared},
@@ -23,6 +24,8 @@ pub(super) struct Wanted<'a> {
     /// The call; its `total` means nothing.
     pub(super) stamp: Stamp,
     pub(super) from: Tid,
+    /// Number of this member's next barrier.
+    pub(super) next_barrier: u64,
 }
 
 /// The end of a wait.
@@ -32,6 +35,8 @@ pub(super) enum Found {
     Broken(Cause),
     /// These members are in calls under an older version: they are to be told the newer one.
     Behind(BTreeSet<Tid>),
+    /// These members wait in a barrier that is over for this one: they are to be let through.
+    Late(Vec<Tid>),
 }
 
 /// What a message means for the call that waits.
@@ -114,6 +119,10 @@ impl Wanted<'_> {
                 },
             )));
         }
+        let late = self.late_arrivals(core, now);
+        if !late.is_empty() {
+            return Ok(Attempt::Done(Found::Late(late)));
+        }
         core.room()?;
         core.can_come(&self.filter(DATA, Some(self.from)), now)?;
         Ok(Attempt::Wait(None))
@@ -179,6 +188,20 @@ impl Wanted<'_> {
             }
         });
         broken
+    }
+
+    /// Members that missed the go of a barrier, because the member that should have passed it on has
+    /// ended. Other messages of barriers are put aside.
+    fn late_arrivals(&self, core: &mut Core, now: Time) -> Vec<Tid> {
+        let filter = self.filter(BARRIER, None);
+        let mut late = Vec::new();
+        while let Some(received) = core.endpoint.take(now, &filter, &mut core.out) {
+            match is_late(self.group, &received.body, self.next_barrier) {
+                true => late.push(received.from),
+                false => core.strays.push_back(received),
+            }
+        }
+        late
     }
 
     fn meaning(&self, from: Tid, part: &Part) -> Meaning {
