@@ -2,7 +2,7 @@
 
 use super::{
     call::{Call, Reach},
-    choice::{Algorithm, Collective, algorithm},
+    choice::{Algorithm, Collective, SEGMENT_BYTES, algorithm},
     gather::{one_for_each, read_list, receive_list},
     item::Item,
     op::Operands,
@@ -121,11 +121,20 @@ impl Task {
             one_for_each(call, lists.len())?;
             let mut received = vec![Vec::new(); call.size()];
             received[call.me()] = lists[call.me()].as_ref().to_vec();
-            for (to, from) in pairs(call) {
-                let list = lists[to].as_ref();
-                call.send(&[to], call.seal_items(size_of_val(list), list))?;
-                received[from] = receive_list(call, from)?;
-            }
+            let lists: Vec<&[T]> = lists.iter().map(AsRef::as_ref).collect();
+            let longest = lists.iter().map(|list| size_of_val(*list)).max();
+            directly(
+                call,
+                longest.unwrap_or(0),
+                |to| {
+                    let sealed = call.seal_items(size_of_val(lists[to]), lists[to]);
+                    call.send(&[to], sealed)
+                },
+                |from| {
+                    received[from] = receive_list(call, from)?;
+                    Ok(())
+                },
+            )?;
             Ok(received)
         })
     }
@@ -143,10 +152,16 @@ impl Task {
             one_for_each(call, blocks.len())?;
             let mut received = vec![Bytes::new(); call.size()];
             received[call.me()] = blocks[call.me()].clone();
-            for (to, from) in pairs(call) {
-                call.send(&[to], call.seal(blocks[to].len(), &blocks[to]))?;
-                received[from] = call.receive(from)?.payload;
-            }
+            let longest = blocks.iter().map(Bytes::len).max();
+            directly(
+                call,
+                longest.unwrap_or(0),
+                |to| call.send(&[to], call.seal(blocks[to].len(), &blocks[to])),
+                |from| {
+                    received[from] = call.receive(from)?.payload;
+                    Ok(())
+                },
+            )?;
             Ok(received)
         })
     }
@@ -165,9 +180,28 @@ fn pass_around(call: &Call<'_>, own: Bytes) -> Result<Vec<Option<Bytes>>, GroupE
     Ok(blocks)
 }
 
-/// The receiver and the sender of each step of a direct exchange.
-fn pairs<'a>(call: &'a Call<'_>) -> impl Iterator<Item = (usize, usize)> + 'a {
-    (1..call.size()).map(|distance| (call.after(distance), call.before(distance)))
+/// A direct exchange: `send` sends the block of a position, `receive` receives the block from a
+/// position. `longest` is the length of the longest block that this member sends. Bytes.
+fn directly(
+    call: &Call<'_>,
+    longest: usize,
+    send: impl Fn(usize) -> Result<(), GroupError>,
+    mut receive: impl FnMut(usize) -> Result<(), GroupError>,
+) -> Result<(), GroupError> {
+    let distances = 1..call.size();
+    // Short blocks are all sent before the first wait. Long ones would fill the inboxes.
+    if longest <= SEGMENT_BYTES {
+        for distance in distances.clone() {
+            send(call.after(distance))?;
+        }
+    }
+    for distance in distances {
+        if longest > SEGMENT_BYTES {
+            send(call.after(distance))?;
+        }
+        receive(call.before(distance))?;
+    }
+    Ok(())
 }
 
 fn gather_around<T: Number>(call: &Call<'_>, values: &[T]) -> Result<Vec<T>, GroupError> {
@@ -203,10 +237,12 @@ fn gather_in_few_steps<T: Number>(call: &Call<'_>, values: &[T]) -> Result<Vec<T
 fn exchange_directly<T: Number>(call: &Call<'_>, values: &[T]) -> Result<Vec<T>, GroupError> {
     let len = values.len() / call.size();
     let mut received = values.to_vec();
-    for (to, from) in pairs(call) {
-        call.send_items(to, &values[to * len..][..len])?;
-        call.receive_items(from, &mut received[from * len..][..len])?;
-    }
+    directly(
+        call,
+        size_of_val(&values[..len]),
+        |to| call.send_items(to, &values[to * len..][..len]),
+        |from| call.receive_items(from, &mut received[from * len..][..len]),
+    )?;
     Ok(received)
 }
 
