@@ -6,7 +6,7 @@
 use super::works::{Kind, Work};
 use anyhow::{Context, Result};
 use std::time::Instant;
-use vmlib::{Bytes, Group, Spawn, Task, Tid};
+use vmlib::{Bytes, Group, Op, Spawn, Task, Tid};
 
 /// A message of a work.
 const MESSAGE: i32 = 1;
@@ -84,7 +84,8 @@ impl Member {
                 Ok(())
             }
             Kind::Broadcast => self.broadcast(count),
-            Kind::AllToAll => (0..count).try_for_each(|_| self.all_to_all()),
+            Kind::Allreduce => self.allreduce(count),
+            Kind::AllToAll => self.all_to_all(count),
         }
     }
 
@@ -129,14 +130,19 @@ impl Member {
         Ok(self.vm.barrier(&mut self.group)?)
     }
 
-    fn all_to_all(&self) -> Result<()> {
-        for distance in 1..self.all.len() {
-            let to = self.neighbour(distance);
-            self.vm.send_bytes(to, MESSAGE, self.body.clone())?;
+    fn allreduce(&self, count: usize) -> Result<()> {
+        let mut numbers = vec![0.0f64; self.body.len() / size_of::<f64>()];
+        for _ in 0..count {
+            self.vm
+                .allreduce_in_place(&self.group, Op::Sum, &mut numbers)?;
         }
-        for distance in 1..self.all.len() {
-            let from = self.neighbour(self.all.len() - distance);
-            self.vm.recv(from, MESSAGE)?;
+        Ok(())
+    }
+
+    fn all_to_all(&self, count: usize) -> Result<()> {
+        let blocks = self.body.repeat(self.all.len());
+        for _ in 0..count {
+            self.vm.alltoall(&self.group, &blocks)?;
         }
         Ok(())
     }

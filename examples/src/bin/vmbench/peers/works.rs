@@ -1,7 +1,4 @@
 //! The works that are measured on both sides, their goals, and the line that reports a result.
-//!
-//! `mpi.c` does the allreduce, too. It has no rows, because vmlib has no such call: a row needs a
-//! [`Kind`], its part in [`tasks`](super::tasks) and entries in [`works`].
 
 use crate::plans::Goal;
 use clap::ValueEnum;
@@ -29,6 +26,8 @@ pub enum Kind {
     Barrier,
     /// A message from the first task to all others.
     Broadcast,
+    /// The sum of the doubles of all tasks, for all.
+    Allreduce,
     /// A token that goes through all tasks and returns to the first.
     Ring,
     /// A message from each task to each other.
@@ -43,6 +42,7 @@ impl Kind {
             Kind::Rate => "rate",
             Kind::Barrier => "barrier",
             Kind::Broadcast => "broadcast",
+            Kind::Allreduce => "allreduce",
             Kind::Ring => "ring",
             Kind::AllToAll => "all-to-all",
         }
@@ -127,6 +127,10 @@ pub fn works() -> Vec<Work> {
         let name = "broadcast of 1 MiB";
         together(name, Kind::Broadcast, tasks, 1 << 20, 1000)
     };
+    let sum = |text: &str, tasks, bytes, count_max| {
+        let name = format!("allreduce of {text}");
+        together(&name, Kind::Allreduce, tasks, bytes, count_max)
+    };
     let ring = |tasks| together("ring of 8 B", Kind::Ring, tasks, 8, 10_000);
     let all_to_all = together("all to all of 1 KiB", Kind::AllToAll, 16, 1 << 10, 2000);
     works.extend([
@@ -134,6 +138,10 @@ pub fn works() -> Vec<Work> {
         barrier(16),
         broadcast(8).with(TOGETHER_GOAL),
         broadcast(16),
+        sum("8 B", 8, 8, 10_000).with(TOGETHER_GOAL),
+        sum("8 B", 16, 8, 10_000),
+        sum("1 MiB", 8, 1 << 20, 1000).with(TOGETHER_GOAL),
+        sum("1 MiB", 16, 1 << 20, 1000),
         ring(8),
         ring(16).with(TOGETHER_GOAL),
         all_to_all.with(TOGETHER_GOAL),
