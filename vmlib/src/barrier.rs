@@ -8,7 +8,8 @@
 //! received the old gatherer's go is one ahead, and those that missed it are let through: by its next
 //! barrier, or by a collective call in which it waits. The gatherer counts the members that the newest version it has heard of has.
 //!
-//! **Steps.** Arrivals go up the binomial tree over the members ([`tree`]): a member sends those of its
+//! **Steps.** Few members send their arrivals directly to the gatherer ([`FLAT_MEMBERS`]). Arrivals of
+//! more members go up the binomial tree over the members ([`tree`]): a member sends those of its
 //! subtree together, in one message, once all of them have come. The go takes the same way back. So a
 //! barrier of `n` members takes `2 log2 n` steps. The tree is only a shorter way: a member that sees
 //! that the group has changed while it waits sends what it has directly to the gatherer, and so does a
@@ -21,7 +22,7 @@ use crate::{
     Task,
     barrier_message::{Arrival, BARRIER, Go, Message},
     clock::now,
-    collectives::tree,
+    collectives::{choice::FLAT_MEMBERS, tree},
     error::GroupError,
     group::{ArrivalSender, Group, LOOK, Members},
     message::{decode_value, encode_value},
@@ -312,6 +313,9 @@ impl Task {
 
 /// The parent of this member in the tree, and the other members of its subtree.
 fn place(group: &Group, me: Tid) -> (Tid, Vec<Tid>) {
+    if group.size() <= FLAT_MEMBERS {
+        return (gatherer(group), Vec::new());
+    }
     let order: Vec<Tid> = group.members.iter().map(|(_, tid)| tid).collect();
     let at = order.iter().position(|tid| *tid == me).unwrap_or(0);
     let subtree = at + 1..at + tree::subtree(at, order.len().max(1));

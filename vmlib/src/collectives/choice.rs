@@ -12,6 +12,12 @@ use super::op::Operands;
 /// the receiver need not put it together. A multiple of the length of every item but for a rest.
 pub(super) const SEGMENT_BYTES: usize = 60 * 1024;
 
+/// Up to this number of members, one member is the parent of all others in barriers and in short
+/// reductions to all. On few cores a step of a tree, which wakes a process, takes longer than several
+/// messages of one process.
+pub(crate) const FLAT_MEMBERS: usize = 16;
+/// Up to this length a reduction to all is short. Bytes.
+const FLAT_BYTES: usize = 4 * 1024;
 /// From this length on, a reduction to all divides the values among the members. Bytes.
 const DIVIDED_BYTES: usize = 32 * 1024;
 /// Up to this length of all blocks together, blocks are passed on in few steps. Bytes.
@@ -54,6 +60,8 @@ pub enum Collective {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Algorithm {
+    /// One member receives from all others, and sends to all others: 2 steps.
+    Flat,
     /// A binomial tree: `log2 n` steps. Long values go through it in segments, one after the other.
     Binomial,
     /// Segments that each member passes on to the next one.
@@ -88,6 +96,7 @@ pub fn algorithm(
         // than members.
         Collective::Broadcast if bytes / SEGMENT_BYTES >= members.max(3) => Algorithm::Chain,
         Collective::Broadcast | Collective::Reduce => Algorithm::Binomial,
+        Collective::Allreduce if bytes <= FLAT_BYTES && members <= FLAT_MEMBERS => Algorithm::Flat,
         Collective::Allreduce if operands == Operands::ByInstance => Algorithm::ReduceThenBroadcast,
         Collective::Allreduce if bytes < DIVIDED_BYTES => Algorithm::RecursiveDoubling,
         Collective::Allreduce if members.is_power_of_two() => Algorithm::Halving,
@@ -122,7 +131,9 @@ mod tests {
     #[test]
     fn short_values_take_few_steps_and_long_ones_are_divided() {
         let allreduce = |members, bytes| of(Collective::Allreduce, members, bytes);
-        assert_eq!(allreduce(16, 8), Algorithm::RecursiveDoubling);
+        assert_eq!(allreduce(16, 8), Algorithm::Flat);
+        assert_eq!(allreduce(17, 8), Algorithm::RecursiveDoubling);
+        assert_eq!(allreduce(16, 8_000), Algorithm::RecursiveDoubling);
         assert_eq!(allreduce(16, 1 << 20), Algorithm::Halving);
         assert_eq!(allreduce(12, 1 << 20), Algorithm::Ring);
         let broadcast = |members, bytes| of(Collective::Broadcast, members, bytes);
@@ -138,7 +149,7 @@ mod tests {
 
     #[test]
     fn operands_in_order_never_go_around_a_ring() {
-        for bytes in [8, 1 << 20] {
+        for bytes in [8_000, 1 << 20] {
             let choice = algorithm(Collective::Allreduce, 7, bytes, Operands::ByInstance);
             assert_eq!(choice, Algorithm::ReduceThenBroadcast);
         }

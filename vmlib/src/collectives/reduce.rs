@@ -84,11 +84,7 @@ impl Task {
         values: &mut [T],
     ) -> Result<(), GroupError> {
         op.check::<T>(group)?;
-        op.fold(|fold| {
-            self.collective(group, Collective::Allreduce, Reach::Neighbours, |call| {
-                to_all(call, Operands::AnyOrder, values, fold)
-            })
-        })
+        op.fold(|fold| self.allreduce_fold(group, Operands::AnyOrder, values, fold))
     }
 
     /// As [`Task::allreduce`], with an operation of the program's own. `operation` must be
@@ -104,9 +100,7 @@ impl Task {
         operation: impl Fn(T, T) -> T,
     ) -> Result<Vec<T>, GroupError> {
         let mut values = values.to_vec();
-        self.collective(group, Collective::Allreduce, Reach::Neighbours, |call| {
-            to_all(call, operands, &mut values, &fold(operation))
-        })?;
+        self.allreduce_fold(group, operands, &mut values, &fold(operation))?;
         Ok(values)
     }
 
@@ -154,10 +148,30 @@ impl Task {
                 false => one,
             }
         };
-        self.collective(group, Collective::Allreduce, Reach::Neighbours, |call| {
-            by_doubling(call, &mut placed, &fold(better))
+        let bytes = placed.len() * <(T, u32)>::LEN;
+        let flat = is_flat(group, Operands::AnyOrder, bytes);
+        let reach = if flat { Reach::All } else { Reach::Neighbours };
+        self.collective(group, Collective::Allreduce, reach, |call| match flat {
+            true => by_one(call, &mut placed, &fold(better)),
+            false => by_doubling(call, &mut placed, &fold(better)),
         })?;
         Ok(placed)
+    }
+
+    fn allreduce_fold<T: Number>(
+        &self,
+        group: &Group,
+        operands: Operands,
+        values: &mut [T],
+        fold: Fold<'_, T>,
+    ) -> Result<(), GroupError> {
+        let reach = match is_flat(group, operands, size_of_val(values)) {
+            true => Reach::All,
+            false => Reach::Neighbours,
+        };
+        self.collective(group, Collective::Allreduce, reach, |call| {
+            to_all(call, operands, values, fold)
+        })
     }
 
     fn reduce_fold<T: Number>(
@@ -189,6 +203,10 @@ impl Task {
             Ok((call.me() == root).then_some(values))
         })
     }
+}
+
+fn is_flat(group: &Group, operands: Operands, bytes: usize) -> bool {
+    algorithm(Collective::Allreduce, group.size(), bytes, operands) == Algorithm::Flat
 }
 
 /// The reduction by a binomial tree, segment by segment. Its root has the result in `values`.
@@ -224,6 +242,7 @@ fn to_all<T: Number>(
 ) -> Result<(), GroupError> {
     let bytes = size_of_val(values);
     match algorithm(Collective::Allreduce, call.size(), bytes, operands) {
+        Algorithm::Flat => by_one(call, values, fold),
         Algorithm::Halving => divided::by_halving(call, values, fold),
         Algorithm::Ring => divided::by_ring(call, values, fold),
         Algorithm::ReduceThenBroadcast => {
@@ -232,6 +251,20 @@ fn to_all<T: Number>(
         }
         _ => by_doubling(call, values, fold),
     }
+}
+
+/// The first member combines the values of all, and sends the result to all.
+fn by_one<T: Item>(call: &Call<'_>, values: &mut [T], fold: Fold<'_, T>) -> Result<(), GroupError> {
+    if call.me() != 0 {
+        call.send_items(0, values)?;
+        return call.receive_items(0, values);
+    }
+    let others: Vec<usize> = (1..call.size()).collect();
+    for from in &others {
+        call.receive_fold(*from, values, fold, Side::After)?;
+    }
+    let total = values.len() * T::LEN;
+    call.send(&others, call.seal_items(total, values))
 }
 
 /// Recursive doubling. The members beyond the largest power of two give their values to one below

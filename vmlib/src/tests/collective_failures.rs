@@ -40,6 +40,9 @@ const CALLS: &[Call] = &[
     ("allreduce", true, |task, group| {
         task.allreduce(group, Op::Sum, &[1.0f64]).map(drop)
     }),
+    ("allreduce of some", true, |task, group| {
+        task.allreduce(group, Op::Sum, &[1.0f64; 1_000]).map(drop)
+    }),
     ("allreduce of much", true, |task, group| {
         task.allreduce(group, Op::Sum, &vec![1.0f64; LONG])
             .map(drop)

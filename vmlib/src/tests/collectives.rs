@@ -6,7 +6,7 @@ use bytes::Bytes;
 use std::fmt::Debug;
 
 /// Lengths that select every algorithm: none, few, a segment and more, many segments.
-const LENGTHS: [usize; 5] = [0, 1, 7, 5_000, 20_011];
+const LENGTHS: [usize; 6] = [0, 1, 7, 1_000, 5_000, 20_011];
 
 fn value(instance: usize, place: usize) -> u64 {
     (instance as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (place as u64 * 77)
@@ -254,15 +254,17 @@ fn the_extreme_values_come_with_the_lowest_instance_that_has_them() {
             assert!(found[2].0.is_nan() && found[2].1 == 0);
             assert!(n == 1 || found[3] == (1.0, 1), "{found:?}");
         }
-        let bytes = task.max_with_place(group, &[me as u8]).unwrap();
-        assert_eq!(bytes, [(n as u8 - 1, n as u32 - 1)]);
+        for len in [1, 2_000] {
+            let bytes = task.max_with_place(group, &vec![me as u8; len]).unwrap();
+            assert_eq!(bytes, vec![(n as u8 - 1, n as u32 - 1); len]);
+        }
     });
 }
 
 #[test]
 fn all_members_get_the_same_bits() {
     with_all_sizes(|task, group, n, me| {
-        for len in [1, 100, 20_000] {
+        for len in [1, 1_000, 20_000] {
             let own: Vec<f64> = values(me, len).iter().map(|v| 1.0 / (*v as f64)).collect();
             let sum = task.allreduce(group, Op::Sum, &own).unwrap();
             let again = task.allreduce(group, Op::Sum, &own).unwrap();
