@@ -32,6 +32,7 @@ pub mod node;
 pub mod program;
 pub mod queue;
 pub mod random;
+pub mod ring_memory;
 mod world;
 
 pub use coverage::{Coverage, Turns};

@@ -12,10 +12,10 @@ mod rings;
 use super::{
     ledger::{Ledger, MESSAGE_LEN_MAX},
     random::Random,
+    ring_memory::{End, Memory},
 };
 use asking::Asking;
 pub use requests::{MISSING_PROGRAM, PROGRAM};
-pub use rings::{Memory, memory};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_endpoint::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sending};
 use vm_machine::Time;
@@ -122,7 +122,7 @@ pub struct Program {
     births: Vec<(u64, u32, Vec<Tid>)>,
     received: u64,
     /// The rings, by peer.
-    rings: BTreeMap<Tid, rings::End>,
+    rings: BTreeMap<Tid, End>,
     /// Chunks that a freeze has taken from rings.
     kept: Vec<Frame>,
     /// Whether the task was frozen, and its next call must renew its channels in `generation`.

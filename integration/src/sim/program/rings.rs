@@ -1,63 +1,12 @@
-//! The rings of a simulated task: queues in place of shared memory. The endpoint is the production
-//! code.
+//! The rings of a simulated task. The endpoint is the production code.
 
 use super::{Program, Scene};
-use std::{cell::RefCell, collections::VecDeque, rc::Rc};
-use vm_endpoint::{Endpoint, Ring, RingError, RingRead};
+use crate::sim::ring_memory::{End, Reader};
+use vm_endpoint::{Endpoint, RingRead};
 use vm_wire::{
-    Frame, Message, Tid, limits,
+    Frame, Message, Tid,
     task::{RingClosed, RingOpen},
 };
-
-/// Chunks that a lane holds.
-const ROOM: usize = 12;
-
-/// What the reader of a lane says of itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Reader {
-    #[default]
-    Absent,
-    Reads,
-    Closed,
-}
-
-/// One direction of a ring.
-#[derive(Debug, Default)]
-struct Lane {
-    reader: Reader,
-    chunks: VecDeque<Frame>,
-    taken: u64,
-    credit: u64,
-}
-
-impl Ring for &mut Lane {
-    fn chunk_max(&self) -> usize {
-        limits::CHUNK_MAX / 4
-    }
-
-    fn push(&mut self, chunk: &Frame) -> Result<(), RingError> {
-        if self.reader != Reader::Reads {
-            return Err(RingError::Closed);
-        }
-        if self.chunks.len() >= ROOM {
-            return Err(RingError::Full);
-        }
-        self.chunks.push_back(chunk.clone());
-        Ok(())
-    }
-}
-
-/// The memory of a ring, which its two tasks share: the lane that each end writes.
-pub type Memory = Rc<RefCell<[LaneMemory; 2]>>;
-
-/// One lane of a [`Memory`].
-#[derive(Debug, Default)]
-pub struct LaneMemory(Lane);
-
-/// The memory of a new ring.
-pub fn memory() -> Memory {
-    Memory::default()
-}
 
 /// Gives a chunk to an endpoint.
 fn take(endpoint: &mut Endpoint, chunk: &Frame) -> RingRead {
@@ -68,21 +17,12 @@ fn take(endpoint: &mut Endpoint, chunk: &Frame) -> RingRead {
     endpoint.read_ring(&chunk.header, chunk.body.len(), None, fill)
 }
 
-/// The end of a ring that a task has.
-#[derive(Clone)]
-pub(super) struct End {
-    id: u64,
-    end: usize,
-    memory: Memory,
-    used: bool,
-}
-
 impl Program {
     /// The task is frozen to be moved: it closes all rings, and keeps what is unread.
     /// Returns how many chunks that is.
     pub fn close_rings(&mut self) -> u64 {
         for (peer, end) in std::mem::take(&mut self.rings) {
-            let lane = &mut end.memory.borrow_mut()[1 - end.end].0;
+            let lane = &mut end.memory.borrow_mut()[1 - end.end];
             lane.reader = Reader::Closed;
             self.kept.extend(lane.chunks.drain(..));
             self.endpoint.ring_closed(peer);
@@ -119,7 +59,7 @@ impl Program {
         let Some(end) = self.rings.get(&peer) else {
             return;
         };
-        let lane = &mut end.memory.borrow_mut()[1 - end.end].0;
+        let lane = &mut end.memory.borrow_mut()[1 - end.end];
         while let Some(chunk) = lane.chunks.front() {
             if take(&mut self.endpoint, chunk) == RingRead::Early {
                 break;
@@ -133,7 +73,7 @@ impl Program {
     /// Looks what the peers have taken.
     pub(super) fn look_at_rings(&mut self, scene: &Scene) {
         for (peer, end) in &self.rings {
-            let lane = &end.memory.borrow()[end.end].0;
+            let lane = &end.memory.borrow()[end.end];
             self.endpoint
                 .ring_acknowledged(scene.now, *peer, lane.taken, lane.credit);
         }
@@ -153,7 +93,7 @@ impl Program {
                 .endpoint
                 .poll_send_by(now, sending, (none, true), scene.out);
         };
-        let lane = &mut end.memory.borrow_mut()[end.end].0;
+        let lane = &mut end.memory.borrow_mut()[end.end];
         if !end.used && lane.reader == Reader::Reads {
             end.used = true;
             self.endpoint.ring_opened(to);
@@ -180,7 +120,7 @@ impl Program {
             return Ok(());
         }
         let end = usize::from(end);
-        memory.borrow_mut()[1 - end].0.reader = Reader::Reads;
+        memory.borrow_mut()[1 - end].reader = Reader::Reads;
         let used = false;
         let end = End {
             id,
@@ -200,7 +140,7 @@ impl Program {
 
     fn close_ring_to(&mut self, peer: Tid, scene: &mut Scene) {
         if let Some(end) = self.rings.get(&peer) {
-            end.memory.borrow_mut()[1 - end.end].0.reader = Reader::Closed;
+            end.memory.borrow_mut()[1 - end.end].reader = Reader::Closed;
         }
         self.read_ring(peer, scene);
         self.look_at_rings(scene);

@@ -11,8 +11,9 @@ use super::{
 };
 use crate::sim::{
     network::Slot,
-    program::{PROGRAM, Pause, Program, Scene, memory},
+    program::{PROGRAM, Pause, Program, Scene},
     queue::{MS, Moment, SECOND},
+    ring_memory::Memory,
 };
 use std::collections::{BTreeSet, VecDeque};
 use vm_machine::{ConnId, Input, LaunchSpec, ProcessInput, Time};
@@ -238,7 +239,7 @@ impl World {
             return self.queue.after(1, Event::Input(slot, failed));
         }
         self.rings[0] += 1;
-        let memory = memory();
+        let memory = Memory::default();
         for (tid, frame) in ends {
             if let Some(index) = self.process_of(slot, tid) {
                 let memory = memory.clone();

@@ -2,11 +2,7 @@
 
 use super::store::CutKey;
 use crate::sim::{
-    network::Slot,
-    node::Node,
-    program::{Memory, Program},
-    queue::Moment,
-    random::Random,
+    network::Slot, node::Node, program::Program, queue::Moment, random::Random, ring_memory::Memory,
 };
 use std::collections::{BTreeSet, VecDeque};
 use vm_machine::{ConnId, Time};

@@ -1,0 +1,125 @@
+//! Tasks of one host that exchange numbered messages past their daemon, while they are moved, stopped
+//! and saved.
+//!
+//! `VM_MOVES=1000 cargo test --test rings` makes 1000 moves.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{fs, time::Duration};
+use vm_integration::cluster::{Cluster, Node, wait_for};
+use vm_wire::{
+    Tid,
+    agreed::ExitStatus,
+    console::{Answer, Request, TaskRow},
+    peer::MoveWay,
+};
+
+const MOVES: u32 = 24;
+const MEMBERS: usize = 8;
+const LIMIT: Duration = Duration::from_secs(30);
+/// A member of the ring exchanges messages with two others and its master.
+const PEERS: usize = 3;
+
+fn moves() -> u32 {
+    let wanted = std::env::var("VM_MOVES").ok();
+    wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
+}
+
+/// The living tasks except the master.
+fn members(node: &Node) -> Vec<TaskRow> {
+    let Answer::Ps(mut rows) = node.client().ask(&Request::Ps(None)) else {
+        panic!("ps has no such answer");
+    };
+    rows.remove(0);
+    rows
+}
+
+/// The process of a member.
+fn pid(row: &TaskRow) -> u32 {
+    row.usage.as_ref().expect("it runs").pid
+}
+
+/// Rings that a process has mapped, and its open descriptors.
+fn holds(pid: u32) -> Option<(usize, usize)> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
+    Some((maps.matches("/memfd:vm-ring").count(), descriptors))
+}
+
+/// Waits until that many of the members have rings.
+fn await_rings(node: &Node, count: usize) -> Vec<TaskRow> {
+    wait_for("rings between the members", LIMIT, || {
+        let members = members(node);
+        let has_ring = |row: &&TaskRow| holds(pid(row)).is_some_and(|(rings, _)| rings > 0);
+        (members.iter().filter(has_ring).count() >= count).then_some(members)
+    })
+}
+
+fn move_to_other_host(node: &Node, tid: Tid) {
+    let moved = Request::Move(tid, None, MoveWay::default());
+    match node.client().ask(&moved) {
+        Answer::Moved(report) => assert_ne!(report.from, report.to),
+        answer => panic!("{tid}: {answer:?}"),
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
+    let mut cluster = Cluster::on_loopback(1);
+    let mut run = cluster.nodes[0].client();
+    // The ring ends when it gets a line on its standard input.
+    run.run("vmtest", &["ring-until-told", "200000"]);
+    let all = await_rings(&cluster.nodes[0], MEMBERS);
+    assert_eq!(all.len(), MEMBERS);
+    cluster.add(&[]);
+    let node = &cluster.nodes[0];
+    let tids: Vec<Tid> = all.iter().map(|row| row.tid).collect();
+    node.await_movable(&tids);
+    for number in 0..moves() as usize {
+        // A peer that stands still for the time of a move must not hold the others up for good.
+        let stopped = members(node)[(number + 3) % MEMBERS].clone();
+        let process = Pid::from_raw(pid(&stopped) as i32).expect("it runs");
+        kill_process(process, Signal::STOP).expect("it runs");
+        move_to_other_host(node, tids[number % MEMBERS]);
+        kill_process(process, Signal::CONT).expect("it runs");
+    }
+    let rows = await_rings(node, 2);
+    for row in rows {
+        let (rings, descriptors) = holds(pid(&row)).expect("it runs");
+        assert!(rings <= PEERS, "{} has {rings} rings", row.tid);
+        // Three standard streams, two sockets, the eventfd of the task and those of its peers, and
+        // what a save may have open.
+        assert!(descriptors <= 12, "{} has {descriptors}", row.tid);
+    }
+    run.input(b"end\n");
+    let finished = run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
+    let told = "none lost, doubled or out of order";
+    assert!(finished.stdout.contains(told), "{}", finished.stdout);
+    println!("{} moves; {}", moves(), finished.stdout);
+}
+
+#[test]
+fn an_application_with_rings_restarts_from_its_checkpoint() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    let master = run.run("vmtest", &["ring-until-told", "200000"]);
+    let before = await_rings(node, MEMBERS);
+    for _ in 0..3 {
+        node.client().save(master, false).expect("it is saved");
+    }
+    // A member that dies takes the application back to the checkpoint.
+    let killed = Pid::from_raw(pid(&before[0]) as i32).expect("it runs");
+    kill_process(killed, Signal::KILL).expect("it runs");
+    wait_for("the restarted application", LIMIT, || {
+        let rows = members(node);
+        let is_new = |row: &TaskRow| before.iter().all(|old| pid(old) != pid(row));
+        (rows.len() == MEMBERS && rows.iter().all(is_new)).then_some(())
+    });
+    await_rings(node, MEMBERS);
+    run.input(b"end\n");
+    let finished = run.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
+    let told = "none lost, doubled or out of order";
+    assert!(finished.stdout.contains(told), "{}", finished.stdout);
+}
