@@ -128,7 +128,7 @@ pub(crate) fn enrol(
                     .map_err(|cause| system("making a socket non-blocking", cause))?;
             }
             let coordinator = descriptors.next();
-            Ok((welcome, Sockets { data, interrupt }, coordinator))
+            Ok((welcome, Sockets::new(data, interrupt), coordinator))
         }
         op => Err(protocol(format!("{op:?}"))),
     }

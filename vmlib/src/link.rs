@@ -17,7 +17,6 @@ use crate::{
     error::LinkError,
     receive::receive,
     ring::{Watch, area},
-    two_phase::LOOK_TIME,
 };
 use bytes::{BufMut, Bytes};
 use rustix::{
@@ -27,7 +26,13 @@ use rustix::{
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
     thread::sched_yield,
 };
-use std::{collections::VecDeque, hint::spin_loop, io::IoSlice, time::Duration};
+use std::{
+    collections::VecDeque,
+    hint::spin_loop,
+    io::IoSlice,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
 use vm_wire::{Frame, FrameReader, HEADER_LEN};
 
 /// Room for one read, a few chunks. Bytes.
@@ -35,7 +40,12 @@ const READ_BYTES: usize = 256 * 1024;
 /// Bodies up to this length are copied out of the read buffer. Bytes.
 const COPIED_MAX: usize = 4 * 1024;
 /// Looks at the rings between two looks at the sockets, which are system calls: about a microsecond.
-const RING_LOOKS: usize = 100;
+const RING_LOOKS: usize = 50;
+/// While others want the processor, the sockets are looked at after so many looks at the rings.
+const SOCKETS_EVERY: u32 = 8;
+/// The processor was offered to others, and came back so much later: one of them has used it. Two
+/// changes of the process take longer, a call that finds no other process takes a third of it.
+const TAKEN: Duration = Duration::from_nanos(800);
 /// Slices of one write: the kernel takes up to 1024, a UNIX socket about 200 KiB by default.
 const SLICES: usize = 32;
 
@@ -46,6 +56,8 @@ pub(crate) struct Sockets {
     pub(crate) data: OwnedFd,
     /// See [`crate::interrupt`].
     pub(crate) interrupt: OwnedFd,
+    /// Another process has used the processor when it was offered the last time.
+    crowded: AtomicBool,
 }
 
 /// The sockets that are ready after a wait.
@@ -60,8 +72,17 @@ pub(crate) struct Ready {
 }
 
 impl Sockets {
+    /// The two sockets of a task.
+    pub(crate) fn new(data: OwnedFd, interrupt: OwnedFd) -> Self {
+        Sockets {
+            data,
+            interrupt,
+            crowded: AtomicBool::new(false),
+        }
+    }
+
     /// Looks again and again whether the data socket can be read, an interrupt has come or a ring has
-    /// something, and lets other threads run in between, for [`LOOK_TIME`] or until the time is over.
+    /// something, and lets other threads run in between, for [`Watch::patience`] or until the time is over.
     /// `between` becomes the longest time between two looks.
     pub(crate) fn look(
         &self,
@@ -71,23 +92,40 @@ impl Sockets {
         rings: &Watch,
     ) -> Result<Ready, LinkError> {
         let mut last = now();
-        let end = last + time.map_or(LOOK_TIME, |time| time.min(LOOK_TIME));
-        loop {
-            for _ in 0..if rings.is_empty() { 0 } else { RING_LOOKS } {
-                if rings.is_ready() {
-                    return Ok(Ready::RING);
+        let look_time = rings.patience().look;
+        let end = last + time.map_or(look_time, |time| time.min(look_time));
+        let looks_for = |crowded| if crowded { 1 } else { RING_LOOKS };
+        let mut looks = looks_for(self.crowded.load(Relaxed));
+        for round in 0.. {
+            if !rings.is_empty() {
+                for _ in 0..looks {
+                    if rings.is_ready() {
+                        return Ok(Ready::RING);
+                    }
+                    spin_loop();
                 }
-                spin_loop();
             }
-            let ready = self.wait(true, false, Some(Duration::ZERO), watches)?;
-            let now = now();
-            *between = (*between).max(now.since(last));
-            last = now;
-            if ready != Ready::default() || now >= end {
-                return Ok(ready);
+            if rings.is_empty() || looks > 1 || round % SOCKETS_EVERY == 0 {
+                let ready = self.wait(true, false, Some(Duration::ZERO), watches)?;
+                if ready != Ready::default() {
+                    return Ok(ready);
+                }
             }
+            let before = now();
+            *between = (*between).max(before.since(last));
+            if before >= end {
+                break;
+            }
+            let offered = Instant::now();
             sched_yield();
+            let taken = offered.elapsed();
+            last = now();
+            *between = (*between).max(taken);
+            // If others want the processor, it is offered after each look.
+            self.crowded.store(taken >= TAKEN, Relaxed);
+            looks = looks_for(taken >= TAKEN);
         }
+        Ok(Ready::default())
     }
 
     /// Like [`Sockets::wait`], and for something in a ring. The tasks at the other ends are told that
@@ -353,10 +391,7 @@ mod tests {
     fn a_wait_sees_each_socket_and_its_limit() {
         let (data, daemon_data) = UnixStream::pair().unwrap();
         let (interrupt, daemon_interrupt) = UnixStream::pair().unwrap();
-        let sockets = Sockets {
-            data: data.into(),
-            interrupt: interrupt.into(),
-        };
+        let sockets = Sockets::new(data.into(), interrupt.into());
         let wait = |time| sockets.wait(true, false, time, true).unwrap();
         let soon = Some(Duration::from_millis(1));
         assert_eq!(wait(soon), Ready::default());

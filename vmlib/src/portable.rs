@@ -334,10 +334,7 @@ pub(crate) fn go_on_from(number: RawFd) -> Result<Arc<Shared>, InitError> {
     let state = PortableState::read(&stream).map_err(|error| broken(error.to_string()))?;
     let library: LibraryState = rmp_serde::from_slice(state.library)
         .map_err(|error| broken(format!("the library's part: {error}")))?;
-    let sockets = Sockets {
-        data: handed(number + 1)?,
-        interrupt: handed(number + 2)?,
-    };
+    let sockets = Sockets::new(handed(number + 1)?, handed(number + 2)?);
     watch(sockets.data.as_fd(), sockets.interrupt.as_fd(), false)?;
     let shared = Shared::of(library, sockets);
     let saved = Some(state.value.to_vec());

@@ -346,8 +346,9 @@ impl Shared {
             core = self.lock();
             if read {
                 core.polled = false;
+                let waited = now().since(begin);
+                core.two_phase.ended(waited, between, rings.patience());
                 core.watch = rings;
-                core.two_phase.ended(now().since(begin), between);
             }
             let handled = ready.and_then(|ready| core.ready(&self.sockets, ready));
             self.broken_if(&mut core, handled)?;
@@ -573,6 +574,7 @@ impl Core {
             while let Some(frame) = self.incoming.next_frame()? {
                 self.handle(frame, now)?;
             }
+            self.rings.state_progress(&mut self.endpoint);
             if !self.more {
                 break;
             }

@@ -55,7 +55,7 @@ pub(crate) fn receive(
     if control_len >= head
         && (control.head.cmsg_level, control.head.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
     {
-        let count = (control.head.cmsg_len as usize).saturating_sub(head) / size_of::<i32>();
+        let count = control.head.cmsg_len.saturating_sub(head) / size_of::<i32>();
         for descriptor in control.descriptors.into_iter().take(count) {
             // SAFETY: the kernel has made it for this process just now.
             descriptors.push_back(unsafe { OwnedFd::from_raw_fd(descriptor) });

@@ -11,10 +11,10 @@ use crate::{
     error::SendError,
     message::{Number, encode_slice, encode_value},
     primitive::{Attempt, Core, Shared},
-    two_phase::LOOK_TIME,
 };
 use bytes::Bytes;
 use serde::Serialize;
+use std::time::Duration;
 use vm_endpoint::{EndpointError, NoRing, SendProgress, Sending, Time};
 use vm_wire::{Tid, limits};
 
@@ -93,6 +93,14 @@ impl Task {
         self.multicast_bytes(to, tag, encode_slice(numbers))
     }
 }
+
+/// A send waits so long for a receiver to read a long message from its memory; then the message goes by
+/// the daemon. On a busy host a receiver that waits gets the processor within that time.
+const LOAN_TIME: Duration = Duration::from_millis(1);
+
+/// A send waits so long for a receiver to make room in a ring; then the rest goes by the daemon. A
+/// receiver that computes costs this once for each ring that is full.
+const FULL_TIME: Duration = Duration::from_millis(2);
 
 /// One receiver's copy on its way.
 struct Copy {
@@ -191,7 +199,7 @@ impl Copy {
         }
         match progress {
             Ok(SendProgress::Done) if lent && core.rings.is_lent(self.to) && !overflows => {
-                self.overflows_at.get_or_insert(clock::now() + LOOK_TIME);
+                self.overflows_at.get_or_insert(clock::now() + LOAN_TIME);
                 core.busy.insert(self.to);
                 Ok(false)
             }
@@ -206,7 +214,7 @@ impl Copy {
                 Ok(true)
             }
             Ok(SendProgress::NeedsRoom) => {
-                self.overflows_at.get_or_insert(clock::now() + LOOK_TIME);
+                self.overflows_at.get_or_insert(clock::now() + FULL_TIME);
                 core.busy.insert(self.to);
                 Ok(false)
             }

@@ -16,13 +16,32 @@
 
 use std::time::Duration;
 
-/// A wait looks so long, and one that is over by then was short.
-pub(crate) const LOOK_TIME: Duration = Duration::from_micros(200);
-/// A process that takes the processor for so long computes; a daemon or a task that replies does not.
-const TAKEN_TIME: Duration = Duration::from_micros(500);
-/// So many waits sleep at once after the processor was taken: one lost slice of a few milliseconds
-/// for all of them.
-const SLEEPS_AFTER_TAKEN: u32 = 500;
+/// How long a wait looks, and what keeps the next ones from looking.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// A wait looks so long, and one that is over by then was short.
+    pub(crate) look: Duration,
+    /// A process that takes the processor for so long computes; a daemon or a task that replies does
+    /// not.
+    taken: Duration,
+    /// So many waits sleep at once after the processor was taken: one lost slice of a few milliseconds
+    /// for all of them.
+    sleeps: u32,
+}
+
+/// For a wait for the daemon alone.
+pub(crate) const FOR_DAEMON: Patience = Patience {
+    look: Duration::from_micros(200),
+    taken: Duration::from_micros(500),
+    sleeps: 500,
+};
+/// For a wait for rings. The tasks of an application that share a processor offer it to each other, so
+/// that the turn of each comes later.
+pub(crate) const FOR_RINGS: Patience = Patience {
+    look: Duration::from_micros(500),
+    taken: Duration::from_millis(2),
+    sleeps: 20,
+};
 
 /// Whether the next wait of a task polls before it sleeps.
 #[derive(Debug)]
@@ -50,10 +69,10 @@ impl TwoPhase {
     }
 
     /// A wait is over: it took so long, and between two looks passed at most so much.
-    pub(crate) fn ended(&mut self, waited: Duration, between_looks: Duration) {
-        self.short = waited <= LOOK_TIME;
-        self.sleeps = match between_looks >= TAKEN_TIME {
-            true => SLEEPS_AFTER_TAKEN,
+    pub(crate) fn ended(&mut self, waited: Duration, between_looks: Duration, patience: &Patience) {
+        self.short = waited <= patience.look;
+        self.sleeps = match between_looks >= patience.taken {
+            true => patience.sleeps,
             false => self.sleeps.saturating_sub(1),
         };
     }
@@ -64,34 +83,34 @@ mod tests {
     use super::*;
 
     const NONE: Duration = Duration::ZERO;
-    const SHORT: Duration = LOOK_TIME;
+    const SHORT: Duration = FOR_DAEMON.look;
     const LONG: Duration = Duration::from_millis(2);
 
     #[test]
     fn only_a_short_wait_makes_the_next_one_look() {
         let mut waits = TwoPhase::new(2);
         assert!(!waits.looks());
-        waits.ended(SHORT, NONE);
+        waits.ended(SHORT, NONE, &FOR_DAEMON);
         assert!(waits.looks());
-        waits.ended(LONG, NONE);
+        waits.ended(LONG, NONE, &FOR_DAEMON);
         assert!(!waits.looks());
     }
 
     #[test]
     fn nobody_looks_who_has_one_processor() {
         let mut waits = TwoPhase::new(1);
-        waits.ended(SHORT, NONE);
+        waits.ended(SHORT, NONE, &FOR_DAEMON);
         assert!(!waits.looks());
     }
 
     #[test]
     fn after_the_processor_was_taken_waits_sleep_and_then_look_again() {
         let mut waits = TwoPhase::new(2);
-        waits.ended(SHORT, NONE);
-        waits.ended(LONG, TAKEN_TIME);
-        for _ in 0..SLEEPS_AFTER_TAKEN {
+        waits.ended(SHORT, NONE, &FOR_DAEMON);
+        waits.ended(LONG, FOR_DAEMON.taken, &FOR_DAEMON);
+        for _ in 0..FOR_DAEMON.sleeps {
             assert!(!waits.looks());
-            waits.ended(SHORT, NONE);
+            waits.ended(SHORT, NONE, &FOR_DAEMON);
         }
         assert!(waits.looks());
     }

@@ -33,7 +33,7 @@ pub struct Lane {
 }
 
 impl Ring for &mut Lane {
-    fn chunk_max(&self) -> usize {
+    fn chunk_max(&self, _: usize) -> usize {
         limits::CHUNK_MAX / 4
     }
 

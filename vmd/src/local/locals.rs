@@ -471,7 +471,7 @@ impl Locals {
                     let failed = Input::RingFailed { id, ends: tids };
                     return context.inbox.push_back(failed);
                 };
-                for ((tid, frame), descriptors) in ends.into_iter().zip(descriptors) {
+                for ((tid, frame), descriptors) in (*ends).into_iter().zip(descriptors) {
                     self.send_ring(tid, frame, descriptors, context);
                 }
             }

@@ -9,7 +9,10 @@ use rustix::{
     fs::{FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, memfd_create},
     io::Errno,
 };
-use std::{collections::HashMap, os::fd::OwnedFd};
+use std::{
+    collections::{HashMap, hash_map::Entry},
+    os::fd::OwnedFd,
+};
 use vm_wire::{Tid, limits::RING_BYTES};
 
 /// The descriptors that go to a task with a ring: the memory, the eventfd that wakes the task, and
@@ -57,11 +60,13 @@ impl Wakes {
     }
 
     fn of(&mut self, tid: Tid) -> Result<&OwnedFd, Errno> {
-        if !self.of_task.contains_key(&tid) {
-            let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-            self.of_task.insert(tid, eventfd(0, flags)?);
-        }
-        Ok(&self.of_task[&tid])
+        Ok(match self.of_task.entry(tid) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+                entry.insert(eventfd(0, flags)?)
+            }
+        })
     }
 
     /// The task has no ring any more.

@@ -128,7 +128,11 @@ impl Pair {
         }
         while !self.ended && !sending.done {
             let by_ring = self.ring.is_open && self.sender.acknowledged() >= self.ring.by_daemon;
-            let max = if by_ring { ring.chunk_max() } else { CHUNK_MAX };
+            let max = if by_ring {
+                ring.chunk_max(sending.body.len())
+            } else {
+                CHUNK_MAX
+            };
             let len = max.min(sending.body.len() - sending.offset);
             if !self.sender.has_room(len) {
                 return Ok(SendProgress::NeedsCredit);

@@ -17,8 +17,8 @@ use vm_wire::{Frame, limits};
 
 /// The writing end of the ring to one peer.
 pub trait Ring {
-    /// Payload of a chunk at most. Bytes.
-    fn chunk_max(&self) -> usize;
+    /// Payload of a chunk at most, of a message of `total` bytes. Bytes.
+    fn chunk_max(&self, total: usize) -> usize;
 
     /// Puts a chunk into the ring.
     ///
@@ -43,7 +43,7 @@ pub enum RingError {
 pub struct NoRing;
 
 impl Ring for NoRing {
-    fn chunk_max(&self) -> usize {
+    fn chunk_max(&self, _: usize) -> usize {
         limits::CHUNK_MAX
     }
 

@@ -15,7 +15,7 @@
 //!
 //! The `unsafe` parts here map memory, and copy a lane.
 
-use super::lane::{LANE_BYTES, Lane, State};
+use super::lane::{LANE_BYTES, Lane};
 use rustix::{
     fd::{AsFd, IntoRawFd, OwnedFd, RawFd},
     io::Errno,
@@ -26,7 +26,6 @@ use std::{
     sync::atomic::{
         AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
         Ordering::{Relaxed, SeqCst},
-        fence,
     },
 };
 use vm_wire::limits::{RING_BYTES, RINGS_PER_TASK};
@@ -274,9 +273,9 @@ pub(crate) fn close_all() {
             _ => base,
         };
         let lane = Lane::at(incoming);
-        lane.set_state(State::Closed);
+        lane.set_state(super::lane::State::Closed);
         // The writer publishes, and then looks at the state; see `Lane::push`.
-        fence(SeqCst);
+        std::sync::atomic::fence(SeqCst);
         let tail = place.tail.load(SeqCst);
         let unread = lane.number(tail).load(SeqCst) == tail + 1;
         if unread {

@@ -6,7 +6,7 @@
 //! | 64 to 127 | written by the reader with each chunk: slots read, last chunk taken, credit |
 //! | 128 to 191 | written rarely by the writer: whether it sleeps until there is room; where it keeps the cookies of lent memory |
 //! | 4096 to 69,631 | [`SLOTS`] slots of 64 bytes |
-//! | 69,632 to 135,167 | bodies that do not fit into a slot, one after the other |
+//! | 69,632 to 200,703 | bodies that do not fit into a slot, one after the other |
 //!
 //! A slot is eight words. Word 0 is the number of the slot, counted from 1 since the ring was opened;
 //! the writer stores it last. So the reader learns of a new chunk, and reads a short one, in one line
@@ -26,7 +26,7 @@ use vm_wire::limits;
 /// Slots of a lane: as many as the chunks that a sender has credit for.
 pub(crate) const SLOTS: u64 = 1024;
 /// Bytes of the bodies of a lane.
-pub(crate) const BODIES: u64 = 64 * 1024;
+pub(crate) const BODIES: u64 = 128 * 1024;
 /// Bytes of a body that is in its slot.
 pub(crate) const INLINE_MAX: usize = 24;
 /// Bytes of a lane.

@@ -14,6 +14,9 @@ use std::mem::size_of;
 
 /// Bytes of a body from which on it is lent: a system call costs as much as a copy of about so much.
 pub(super) const LEND_MIN: usize = 32 * 1024;
+/// Bytes of a message from which on its bodies are lent. A shorter one fits into the lane, and its
+/// sender does not wait.
+pub(super) const LENT_MESSAGE_MIN: u64 = 128 * 1024;
 
 /// Appends `len` bytes from the memory of a process, if the cookie at `at` has that value.
 ///

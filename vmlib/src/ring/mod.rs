@@ -120,6 +120,15 @@ impl Rings {
         Some(&mut ring.writer)
     }
 
+    /// States what was taken of chunks that came by the daemon.
+    pub fn state_progress(&mut self, endpoint: &mut Endpoint) {
+        for ring in &mut self.all {
+            if endpoint.withholds(ring.peer) {
+                ring.state_progress(endpoint);
+            }
+        }
+    }
+
     /// Whether a body is lent to a peer that has not read it yet.
     pub fn is_lent(&self, peer: Tid) -> bool {
         let ring = self.all.iter().find(|ring| ring.peer == peer);

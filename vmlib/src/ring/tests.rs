@@ -1,7 +1,7 @@
 //! A writer and a reader of one lane, in one process.
 
 use super::{
-    lane::{LANE_BYTES, Lane, SLOTS, State},
+    lane::{BODIES, LANE_BYTES, Lane, SLOTS, State},
     lent::LEND_MIN,
     reader::Reader,
     writer::Writer,
@@ -93,7 +93,7 @@ fn chunks_of_every_length_come_out_as_they_went_in_however_often_the_lane_is_use
 
 #[test]
 fn a_full_lane_takes_a_chunk_again_when_one_was_read() {
-    for (len, room) in [(8, SLOTS), (16 * 1024, 4)] {
+    for (len, room) in [(8, SLOTS), (16 * 1024, 8)] {
         let memory = Memory::new();
         let (mut writer, mut reader) = ends(&memory);
         let mut seqs = 1..;
@@ -163,7 +163,7 @@ fn garbage_in_a_slot_ends_the_lane_and_nothing_else() {
 #[test]
 fn a_body_outside_of_the_lane_or_of_the_senders_memory_is_not_read() {
     for words in [
-        [1, 0, 0, 1 | 8 << 32, 64 * 1024 - 7, 0, 8],
+        [1, 0, 0, 1 | 8 << 32, BODIES - 7, 0, 8],
         [1, 0, 0, 1 | 8 << 32, u64::MAX, 0, 8],
         [1, 0, 0, 2 | 8 << 32, 8, 0, 8],
     ] {
@@ -183,13 +183,15 @@ fn long_bodies_go_through_the_lane_if_the_reader_cannot_read_the_senders_memory(
     let (mut writer, mut reader) = ends(&memory);
     // No process has that id.
     reader.pid = Some(u32::MAX >> 1);
-    assert_eq!(writer.chunk_max(), limits::CHUNK_MAX);
-    assert_eq!(writer.push(&whole(1, LEND_MIN)), Ok(()));
+    let total = 1 << 20;
+    assert_eq!(writer.chunk_max(total), limits::CHUNK_MAX);
+    let sent = chunk(1, LEND_MIN, total as u64);
+    assert_eq!(writer.push(&sent), Ok(()));
     let slot = reader.peek(task(1), task(2)).unwrap();
     assert!(!reader.fill(&slot, &mut Vec::new()));
-    assert!(writer.chunk_max() < LEND_MIN);
+    assert!(writer.chunk_max(total) < LEND_MIN);
     reader.tail += 1;
-    let sent = chunk(2, writer.chunk_max(), 1 << 20);
+    let sent = chunk(2, writer.chunk_max(total), total as u64);
     assert_eq!(writer.push(&sent), Ok(()));
     assert_eq!(read(&mut reader), Some(sent));
 }

@@ -4,6 +4,7 @@
 //! at most it finds nothing, and the thread that closed the ring has woken this one.
 
 use super::lane::Lane;
+use crate::two_phase::{FOR_DAEMON, FOR_RINGS, Patience};
 use std::sync::atomic::{
     Ordering::{Acquire, SeqCst},
     fence,
@@ -38,6 +39,14 @@ impl Watch {
     /// Whether nothing is watched.
     pub fn is_empty(&self) -> bool {
         self.incoming.is_empty() && self.outgoing.is_empty()
+    }
+
+    /// How long a wait looks.
+    pub fn patience(&self) -> &'static Patience {
+        match self.is_empty() {
+            true => &FOR_DAEMON,
+            false => &FOR_RINGS,
+        }
     }
 
     /// Whether something has come.

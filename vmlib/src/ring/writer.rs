@@ -2,7 +2,7 @@
 
 use super::{
     lane::{BODIES, INLINE_MAX, Lane, SLOTS, State, Words, cookie as cookie_of},
-    lent::LEND_MIN,
+    lent::{LEND_MIN, LENT_MESSAGE_MIN},
     reader::{KIND_BODY, KIND_INLINE, KIND_LENT},
 };
 use rustix::fd::{BorrowedFd, RawFd};
@@ -13,6 +13,9 @@ use std::sync::atomic::{
 };
 use vm_endpoint::{Ring, RingError};
 use vm_wire::{Frame, limits};
+
+/// Bytes of a body in the lane, of a message of several chunks.
+const PIECE: usize = 16 * 1024;
 
 /// Where a task writes its outgoing lane.
 #[derive(Debug)]
@@ -67,6 +70,11 @@ impl Writer {
         self.head - self.tail < SLOTS && self.bodies + skipped + len - read <= BODIES
     }
 
+    /// Whether bodies of a message of `total` bytes are lent.
+    fn lends(&self, total: u64) -> bool {
+        total >= LENT_MESSAGE_MIN && self.lane.lends_not().load(Relaxed) == 0
+    }
+
     /// Slots that the reader had read at the last look.
     pub fn tail(&self) -> u64 {
         self.tail
@@ -83,11 +91,11 @@ impl Writer {
 }
 
 impl Ring for Writer {
-    fn chunk_max(&self) -> usize {
-        match self.lane.lends_not().load(Relaxed) {
-            0 => limits::CHUNK_MAX,
+    fn chunk_max(&self, total: usize) -> usize {
+        match self.lends(total as u64) {
+            true => limits::CHUNK_MAX,
             // The reader reads one while this task writes the next.
-            _ => BODIES as usize / 4,
+            false => PIECE,
         }
     }
 
@@ -97,7 +105,7 @@ impl Ring for Writer {
         }
         let (header, body) = (&chunk.header, &chunk.body);
         let is_inline = body.len() <= INLINE_MAX && header.total == body.len() as u64;
-        let is_lent = body.len() >= LEND_MIN && self.lane.lends_not().load(Relaxed) == 0;
+        let is_lent = body.len() >= LEND_MIN && self.lends(header.total);
         let len = match is_inline || is_lent {
             true => 0,
             false => body.len() as u64,

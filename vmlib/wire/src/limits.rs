@@ -20,10 +20,10 @@ pub const CHUNK_OVERHEAD: u64 = 128;
 /// Bytes of messages that a receiver's library keeps until its program receives them.
 pub const INBOX_BYTES_DEFAULT: u64 = 1 << 30;
 /// Memory of one ring. Bytes.
-pub const RING_BYTES: usize = 264 * 1024;
+pub const RING_BYTES: usize = 392 * 1024;
 /// Rings of one task: peers of the same host with which it exchanges messages past the daemon.
 pub const RINGS_PER_TASK: usize = 64;
-/// Rings of one host. Their memory is about half a GiB together.
+/// Rings of one host. Their memory is 784 MiB together.
 pub const RINGS_PER_HOST: usize = 2048;
 /// Bytes that a daemon queues for one task or one link that does not read.
 pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;

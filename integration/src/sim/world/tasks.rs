@@ -232,7 +232,7 @@ impl World {
     }
 
     /// Makes the memory of a ring, and sends the frames with it.
-    pub(super) fn open_ring(&mut self, slot: Slot, id: u64, ends: [(Tid, Frame); 2]) {
+    pub(super) fn open_ring(&mut self, slot: Slot, id: u64, ends: Box<[(Tid, Frame); 2]>) {
         if self.random.percent(3) {
             let ends = [ends[0].0, ends[1].0];
             let failed = Input::RingFailed { id, ends };
@@ -240,7 +240,7 @@ impl World {
         }
         self.rings[0] += 1;
         let memory = Memory::default();
-        for (tid, frame) in ends {
+        for (tid, frame) in *ends {
             if let Some(index) = self.process_of(slot, tid) {
                 let memory = memory.clone();
                 self.processes[index].memory.push_back(memory);

@@ -71,6 +71,12 @@ impl Endpoint {
         }
     }
 
+    /// Whether the peer has no acknowledgement yet for a chunk that was taken.
+    pub fn withholds(&self, peer: Tid) -> bool {
+        let pair = self.pairs.get(&peer);
+        pair.is_some_and(|pair| pair.receiver.withholds())
+    }
+
     /// The acknowledgement and the credit for the peer, to be stated in the ring.
     pub fn ring_ack(&mut self, peer: Tid) -> (u64, u64) {
         let open = self.inbox.is_open();

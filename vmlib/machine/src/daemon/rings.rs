@@ -48,6 +48,7 @@ impl Rings {
             let open = RingOpen { peer, id, end, pid };
             (tid, open.frame().between(cx.tid, tid))
         });
+        let ends = Box::new(ends);
         cx.emit(RingOutput::Open { id, ends });
     }
 

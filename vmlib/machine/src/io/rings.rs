@@ -12,7 +12,7 @@ pub enum RingOutput {
         /// The number of the ring.
         id: u64,
         /// The two tasks, and the frame for each.
-        ends: [(Tid, Frame); 2],
+        ends: Box<[(Tid, Frame); 2]>,
     },
     /// The task has no ring any more: drop its eventfd.
     Forget(Tid),
