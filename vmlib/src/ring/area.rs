@@ -212,11 +212,10 @@ pub(crate) fn wake() -> RawFd {
     WAKE.load(Relaxed)
 }
 
-/// Notes the eventfd that wakes this task. It comes with each ring, and is the same each time.
+/// Notes the eventfd that wakes this task. It comes with each ring. It is another one only after all
+/// rings of before were closed.
 pub(crate) fn set_wake(fd: OwnedFd) {
-    if wake() < 0 {
-        WAKE.store(fd.into_raw_fd(), SeqCst);
-    }
+    close(WAKE.swap(fd.into_raw_fd(), SeqCst));
 }
 
 /// Whether this process is the task, and not a child that the user's program has forked: a child has

@@ -20,6 +20,7 @@ mod portable;
 mod recovery;
 mod released;
 mod restart;
+mod rings;
 mod spawns;
 mod stores;
 mod suspend;

@@ -3,7 +3,7 @@
 use super::{World, order_of, pair};
 use vm_machine::{
     Input, LinkOutput, MoveInput, MoveOutput, Outbox, Output, ProcessInput, ProcessOutput,
-    StoreOutput,
+    RingOutput, StoreOutput,
 };
 use vm_wire::{
     HostId, Op,
@@ -287,7 +287,12 @@ impl World {
             Output::Process(ProcessOutput::ResumeOutput(tid)) => {
                 self.noted.push(format!("resume {tid}"))
             }
-            Output::Lease(_) => {}
+            Output::Lease(_) | Output::Ring(RingOutput::Forget(_)) => {}
+            Output::Ring(RingOutput::Open { ends, .. }) => {
+                for (tid, frame) in *ends {
+                    self.tell_task(tid, frame);
+                }
+            }
             Output::Link(LinkOutput::AllUp) => self.noted.push(format!("{host} has arrived")),
             Output::Link(LinkOutput::Missing(others)) => {
                 self.noted
