@@ -24,18 +24,20 @@ fn moves() -> u32 {
     wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
 }
 
-/// The living tasks except the master.
+/// The living tasks except the master, all with what their hosts say of their processes.
 fn members(node: &Node) -> Vec<TaskRow> {
-    let Answer::Ps(mut rows) = node.client().ask(&Request::Ps(None)) else {
-        panic!("ps has no such answer");
-    };
-    rows.remove(0);
-    rows
+    wait_for("the members and their processes", LIMIT, || {
+        let Answer::Ps(mut rows) = node.client().ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        rows.remove(0);
+        rows.iter().all(|row| row.usage.is_some()).then_some(rows)
+    })
 }
 
 /// The process of a member.
 fn pid(row: &TaskRow) -> u32 {
-    row.usage.as_ref().expect("it runs").pid
+    row.usage.as_ref().expect("its host has said so").pid
 }
 
 /// Rings that a process has mapped, and its open descriptors.
