@@ -15,6 +15,7 @@ use vm_wire::{
 
 const MOVES: u32 = 24;
 const MEMBERS: usize = 8;
+const NONE_LOST: &str = "none lost, doubled or out of order";
 const LIMIT: Duration = Duration::from_secs(30);
 /// A member of the ring exchanges messages with two others and its master.
 const PEERS: usize = 3;
@@ -93,11 +94,7 @@ fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
         assert!(descriptors <= 12, "{} has {descriptors}", row.tid);
     }
     run.input(b"end\n");
-    let finished = run.finish();
-    assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
-    let told = "none lost, doubled or out of order";
-    assert!(finished.stdout.contains(told), "{}", finished.stdout);
-    println!("{} moves; {}", moves(), finished.stdout);
+    run.ends_well(NONE_LOST);
 }
 
 #[test]
@@ -116,5 +113,5 @@ fn an_application_with_rings_restarts_from_its_checkpoint() {
     console.save(master, true).expect("it is saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     console.restart(master).expect("it is restored");
-    console.ends_well("none lost, doubled or out of order");
+    console.ends_well(NONE_LOST);
 }

@@ -169,7 +169,7 @@ impl Task {
                 return Ok(false);
             }
         }
-        // What came since this member listened last may be the go.
+        // A message that came since this member listened last may be the go.
         Ok(!self.shared.has_group_message(group.name(), BARRIER)?)
     }
 

@@ -380,7 +380,7 @@ pub enum GroupError {
     Shape {
         /// The group's name.
         group: String,
-        /// What does not fit.
+        /// The lengths or counts that do not fit, in words.
         what: String,
     },
     /// The machine said no; the text says why.

@@ -184,7 +184,7 @@ impl Sockets {
             Ok(_) => {
                 let ring = used == 3 && !fds[2].revents().is_empty();
                 if ring {
-                    // It is read whole; another thread may have done so.
+                    // One read empties the eventfd; another thread may have read it.
                     let _ = rustix::io::read(woken, &mut [0; 8]);
                 }
                 Ok(Ready {

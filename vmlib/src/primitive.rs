@@ -94,7 +94,7 @@ pub(crate) struct Core {
     outgoing: Outgoing,
     incoming: Incoming,
     pub(crate) rings: Rings,
-    /// What the thread that polls watches of the rings.
+    /// The lanes that the polling thread watches.
     watch: Watch,
     /// The last read filled its room: try to read before the next wait.
     more: bool,
@@ -519,7 +519,7 @@ impl Core {
         self.outgoing.write(&sockets.data)
     }
 
-    /// What a thread that waits watches of the rings: nothing unless it is the one that polls.
+    /// The lanes that a waiting thread watches: none unless the thread polls.
     fn watch_rings(&mut self, polls: bool) -> Watch {
         let mut watch = match polls {
             true => std::mem::take(&mut self.watch),
@@ -569,7 +569,7 @@ impl Core {
     fn read(&mut self, sockets: &Sockets, now: Time) -> Result<(), LinkError> {
         for _ in 0..READS_MAX {
             self.more = self.incoming.read(&sockets.data)? == ReadResult::More;
-            // What peers wrote into rings before they sent these frames goes before them.
+            // Chunks that peers wrote into rings before these frames go before them.
             self.read_rings(None);
             while let Some(frame) = self.incoming.next_frame()? {
                 self.handle(frame, now)?;

@@ -109,6 +109,8 @@ struct Copy {
     sending: Option<Sending>,
     /// When the rest goes by the daemon if the ring is still full.
     overflows_at: Option<Time>,
+    /// Bodies of the message were lent to the receiver.
+    lends: bool,
 }
 
 impl Shared {
@@ -166,6 +168,7 @@ impl Copy {
             to,
             sending: None,
             overflows_at: None,
+            lends: false,
         }
     }
 
@@ -192,8 +195,9 @@ impl Copy {
         let overflows = self.overflows_at.is_some_and(|at| now >= at);
         let mut progress = core.poll_send(now, sending, overflows);
         let lent = core.rings.is_lent(self.to);
+        self.lends |= lent;
         if lent || !matches!(progress, Ok(SendProgress::Done)) {
-            // What the receiver has taken meanwhile is in the ring.
+            // The ring states the chunks that the receiver has taken meanwhile.
             core.rings.look(&mut core.endpoint, now);
             progress = core.poll_send(now, sending, overflows);
         }
@@ -204,7 +208,9 @@ impl Copy {
                 Ok(false)
             }
             Ok(SendProgress::Done) => {
-                if lent && core.rings.is_lent(self.to) {
+                // The receiver has not read the bodies in time, or its ring was closed meanwhile.
+                let unread = core.rings.is_lent(self.to) || !core.rings.is_open(self.to);
+                if self.lends && unread {
                     core.endpoint.resend_by_daemon(now, self.to, &mut core.out);
                     core.rings.end_loan(self.to);
                 }

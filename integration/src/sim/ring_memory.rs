@@ -7,15 +7,15 @@ use vm_wire::{Frame, limits};
 /// Chunks that a lane holds.
 const ROOM: usize = 12;
 
-/// What the reader of a lane says of itself.
+/// The state of a lane, as its reader states it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reader {
-    /// It does not have the memory yet.
+    /// The reader does not have the memory yet.
     #[default]
     Absent,
-    /// It reads the lane.
+    /// The reader reads the lane.
     Reads,
-    /// It does not read the lane any more.
+    /// The reader does not read the lane any more.
     Closed,
 }
 

@@ -92,7 +92,21 @@ struct PartState {
     bytes: Body,
 }
 
+/// The bytes of a chunk could not be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NotFilled;
+
 impl Received {
+    /// The message of a chunk with this header: the whole of it, or its last chunk.
+    fn of(header: &Header, body: Bytes) -> Self {
+        Received {
+            from: header.from,
+            context: header.context,
+            tag: header.tag,
+            body,
+        }
+    }
+
     /// The message as an image records it.
     pub fn state(&self) -> ReceivedState {
         ReceivedState {
@@ -234,111 +248,51 @@ impl Inbox {
     /// incomplete message of the same sender. A chunk that does not continue its message drops the
     /// message.
     pub fn accept(&mut self, chunk: Frame) {
-        let Header {
-            from,
-            context,
-            tag,
-            offset,
-            total,
-            ..
-        } = chunk.header;
-        if offset == 0 {
-            self.discard_part(from);
-            if chunk.body.len() as u64 == total {
-                return self.push(Received {
-                    from,
-                    context,
-                    tag,
-                    body: chunk.body,
-                });
-            }
-            let bytes = Vec::with_capacity(FIRST_BUFFER_MAX.min(total as usize));
-            self.parts.insert(
-                from,
-                Part {
-                    context,
-                    tag,
-                    total,
-                    bytes,
-                },
-            );
+        let Frame { header, body } = chunk;
+        if header.offset == 0 && body.len() as u64 == header.total {
+            self.discard_part(header.from);
+            return self.push(Received::of(&header, body));
         }
-        let Some(part) = self.parts.get_mut(&from) else {
-            return;
+        let fill = |into: &mut Vec<u8>| {
+            into.extend_from_slice(&body);
+            true
         };
-        let after = part.bytes.len() + chunk.body.len();
-        let continues = (part.context, part.tag, part.total, part.bytes.len() as u64)
-            == (context, tag, total, offset);
-        if !continues || after as u64 > total {
-            self.discard_part(from);
-            return;
-        }
-        part.bytes.extend_from_slice(&chunk.body);
-        if after as u64 == total {
-            let part = self.parts.remove(&from).expect("it was found above");
-            self.push(Received {
-                from,
-                context,
-                tag,
-                body: part.bytes.into(),
-            });
-        }
+        let accepted = self.accept_filled(&header, body.len(), None, fill);
+        debug_assert_eq!(accepted, Ok(None), "a copy cannot fail");
     }
 
     /// Like [`Inbox::accept`], for a chunk whose `len` bytes are not read yet: `fill` appends them to
     /// the message. A message that becomes whole, and that `wanted` selects, is returned and is not
-    /// in the inbox. `None` if `fill` fails: then nothing was taken.
-    pub fn accept_filled(
+    /// in the inbox.
+    ///
+    /// # Errors
+    /// [`NotFilled`] if `fill` fails: nothing was taken.
+    pub(crate) fn accept_filled(
         &mut self,
         header: &Header,
         len: usize,
         wanted: Option<&Filter>,
         fill: impl FnOnce(&mut Vec<u8>) -> bool,
-    ) -> Option<Option<Received>> {
-        let Header {
-            from,
-            context,
-            tag,
-            offset,
-            total,
-            ..
-        } = *header;
-        let body = if offset == 0 && len as u64 == total {
-            let mut body = Vec::with_capacity(len);
-            if !fill(&mut body) || body.len() != len {
-                return None;
-            }
-            if !self.parts.is_empty() {
-                self.discard_part(from);
-            }
-            body
-        } else {
-            self.extend_part(header, len, fill)?
+    ) -> Result<Option<Received>, NotFilled> {
+        let Some(body) = self.extend_part(header, len, fill)? else {
+            return Ok(None);
         };
-        if body.len() as u64 != total {
-            return Some(None);
-        }
-        let message = Received {
-            from,
-            context,
-            tag,
-            body: body.into(),
-        };
+        let message = Received::of(header, body.into());
         if wanted.is_some_and(|wanted| wanted.selects(header)) {
-            return Some(Some(message));
+            return Ok(Some(message));
         }
         self.push(message);
-        Some(None)
+        Ok(None)
     }
 
-    /// Appends a chunk to an incomplete message. Returns the message if it is whole now, an empty one
-    /// if not; `None` if `fill` fails.
+    /// Appends a chunk to its message, which the chunk may begin. Returns the bytes of the message if
+    /// it is whole now.
     fn extend_part(
         &mut self,
         header: &Header,
         len: usize,
         fill: impl FnOnce(&mut Vec<u8>) -> bool,
-    ) -> Option<Vec<u8>> {
+    ) -> Result<Option<Vec<u8>>, NotFilled> {
         let Header {
             from,
             context,
@@ -347,6 +301,7 @@ impl Inbox {
             total,
             ..
         } = *header;
+        let before = self.parts.remove(&from);
         let mut part = match offset {
             0 => Part {
                 context,
@@ -354,27 +309,24 @@ impl Inbox {
                 total,
                 bytes: Vec::with_capacity(FIRST_BUFFER_MAX.min(total as usize)),
             },
-            _ => self.parts.remove(&from).unwrap_or_default(),
+            _ => before.unwrap_or_default(),
         };
-        let before = part.bytes.len();
+        let filled = part.bytes.len();
         let continues =
-            (part.context, part.tag, part.total, before as u64) == (context, tag, total, offset);
-        if !continues || (before + len) as u64 > total {
-            // The chunk continues no message: both are dropped.
-            return Some(Vec::new());
+            (part.context, part.tag, part.total, filled as u64) == (context, tag, total, offset);
+        if !continues || (filled + len) as u64 > total {
+            return Ok(None);
         }
-        let filled = fill(&mut part.bytes) && part.bytes.len() == before + len;
-        if filled && part.bytes.len() as u64 == total {
-            return Some(part.bytes);
-        }
-        part.bytes.truncate(match filled {
-            true => before + len,
-            false => before,
-        });
-        if filled || before > 0 {
+        if !fill(&mut part.bytes) || part.bytes.len() != filled + len {
+            part.bytes.truncate(filled);
             self.parts.insert(from, part);
+            return Err(NotFilled);
         }
-        filled.then(Vec::new)
+        if part.bytes.len() as u64 == total {
+            return Ok(Some(part.bytes));
+        }
+        self.parts.insert(from, part);
+        Ok(None)
     }
 
     /// Adds a whole message.

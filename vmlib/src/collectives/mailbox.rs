@@ -39,7 +39,7 @@ pub(super) enum Found {
     Late(Vec<Tid>),
 }
 
-/// What a message means for the call that waits.
+/// The meaning of a message for the call that waits.
 enum Meaning {
     /// It belongs to a later call.
     Keep,

@@ -30,7 +30,7 @@ pub(super) struct Stamp {
     pub(super) total: u64,
 }
 
-/// What a member tells the others beside the values.
+/// Facts that a member tells the others beside the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Control {
     /// The first contact under this version of the group.

@@ -44,7 +44,7 @@ static CLOSES: AtomicU32 = AtomicU32::new(0);
 static WAKE: AtomicI32 = AtomicI32::new(-1);
 static PLACES: [Place; RINGS_PER_TASK] = [const { Place::new() }; RINGS_PER_TASK];
 
-/// What a place of the area holds.
+/// The content of a place of the area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Use {
@@ -124,7 +124,7 @@ impl Mapped {
         })
     }
 
-    /// What the place holds now.
+    /// The content of the place now.
     pub fn holds(&self) -> Use {
         match PLACES[self.place].holds.load(SeqCst) {
             0 => Use::Free,

@@ -44,14 +44,14 @@ const LENDS_NOT: usize = 16;
 const FIRST_SLOT: usize = 4096;
 const FIRST_BODY: usize = FIRST_SLOT + SLOTS as usize * 64;
 
-/// What the reader of a lane says of itself.
+/// The state of a lane, as its reader states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It has not mapped the memory yet.
+    /// The reader has not mapped the memory yet.
     Absent,
-    /// It reads the lane.
+    /// The reader reads the lane.
     Reads,
-    /// It does not read the lane any more.
+    /// The reader does not read the lane any more.
     Closed,
 }
 

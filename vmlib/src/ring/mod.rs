@@ -107,7 +107,7 @@ impl Rings {
     /// The writing end of the ring to a peer, for [`Endpoint::poll_send_by`]; it is brought up to date
     /// before.
     pub fn writer(&mut self, endpoint: &mut Endpoint, peer: Tid, now: Time) -> Option<&mut Writer> {
-        let ring = self.all.iter_mut().find(|ring| ring.peer == peer)?;
+        let ring = self.to(peer)?;
         if !ring.used && ring.memory.outgoing.state() == State::Reads {
             ring.used = true;
             endpoint.ring_opened(peer);
@@ -129,15 +129,24 @@ impl Rings {
         }
     }
 
+    /// The ring to a peer.
+    fn to(&mut self, peer: Tid) -> Option<&mut Ring> {
+        self.all.iter_mut().find(|ring| ring.peer == peer)
+    }
+
+    /// Whether there is a ring to a peer.
+    pub fn is_open(&mut self, peer: Tid) -> bool {
+        self.to(peer).is_some()
+    }
+
     /// Whether a body is lent to a peer that has not read it yet.
-    pub fn is_lent(&self, peer: Tid) -> bool {
-        let ring = self.all.iter().find(|ring| ring.peer == peer);
-        ring.is_some_and(Ring::is_lent)
+    pub fn is_lent(&mut self, peer: Tid) -> bool {
+        self.to(peer).is_some_and(|ring| ring.is_lent())
     }
 
     /// Nothing is lent to a peer any more: its chunks went by the daemon.
     pub fn end_loan(&mut self, peer: Tid) {
-        if let Some(ring) = self.all.iter_mut().find(|ring| ring.peer == peer) {
+        if let Some(ring) = self.to(peer) {
             ring.writer.lent = 0;
         }
     }
@@ -166,7 +175,7 @@ impl Rings {
 
     /// Takes all chunks that a peer has written, even if the inbox is full: the peer has ended.
     pub fn read_last(&mut self, endpoint: &mut Endpoint, peer: Tid) {
-        if let Some(ring) = self.all.iter_mut().find(|ring| ring.peer == peer) {
+        if let Some(ring) = self.to(peer) {
             ring.read(endpoint, None);
         }
     }
@@ -214,8 +223,8 @@ impl Rings {
         }
     }
 
-    /// What a wait looks at: lanes with new chunks if it `reads` them, and room in lanes to peers to
-    /// which a send is blocked.
+    /// Makes `watch` watch the lanes with new chunks if the wait `reads` them, and the room in lanes to
+    /// peers to which a send is blocked.
     pub fn watch(&self, watch: &mut Watch, reads: bool, is_blocked: impl Fn(Tid) -> bool) {
         watch.clear();
         for ring in &self.all {

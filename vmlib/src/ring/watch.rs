@@ -1,4 +1,4 @@
-//! What a thread that waits looks at, without the library's lock.
+//! The lanes that a thread looks at while it waits, without the library's lock.
 //!
 //! The memory of a lane stays mapped when another thread closes the ring, so a look is never wrong:
 //! at most it finds nothing, and the thread that closed the ring has woken this one.

@@ -76,7 +76,7 @@ pub enum Role {
     /// The master of a work that is compared with peers.
     #[command(hide = true)]
     Work {
-        /// What the tasks do.
+        /// The operation that the tasks repeat.
         kind: Kind,
         /// Size of a message.
         bytes: usize,
@@ -88,7 +88,7 @@ pub enum Role {
     /// A task of such a work.
     #[command(hide = true)]
     Member {
-        /// What the tasks do.
+        /// The operation that the tasks repeat.
         kind: Kind,
         /// Size of a message.
         bytes: usize,

@@ -44,7 +44,7 @@ impl Endpoint {
         if header.seq > taken + 1 {
             return RingRead::Early;
         }
-        let Some(direct) = self.inbox.accept_filled(header, len, wanted, fill) else {
+        let Ok(direct) = self.inbox.accept_filled(header, len, wanted, fill) else {
             return RingRead::Unread;
         };
         pair.receiver.took(len);

@@ -27,7 +27,7 @@ const TURN_MICROS: f64 = 300_000.0;
 /// The part of the operations of a turn that the first turn does.
 const FIRST_TURN: usize = 50;
 
-/// What all works share.
+/// The machine, the peers and the options that all works share.
 pub struct Bench<'a> {
     cluster: Cluster,
     peers: Vec<Built<'a>>,

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_command_that_hangs_is_killed_with_processes_that_left_its_group() {
-        let hanging = "setsid sleep 1000 & echo $!; trap '' TERM; while :; do wait; done";
+        let hanging = "setsid tail -f /dev/null & echo $!; trap '' TERM; while :; do wait; done";
         let error = shell(hanging, Duration::from_millis(300)).expect_err("it hangs");
         let LaunchError::Hung { output, .. } = &error else {
             panic!("{error}");

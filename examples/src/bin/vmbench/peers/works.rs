@@ -15,7 +15,7 @@ const TOGETHER_GOAL: Goal = Goal::Ratio(2.0);
 /// The first word of the line that reports a result.
 pub const RESULT: &str = "result ";
 
-/// What the tasks of a work do.
+/// The operation that the tasks of a work repeat.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Kind {
     /// A message from the first task to the second, and back.
@@ -54,7 +54,7 @@ impl Kind {
 pub struct Work {
     /// The name, which is unique.
     pub name: String,
-    /// What the tasks do.
+    /// The operation that the tasks repeat.
     pub kind: Kind,
     /// Number of tasks.
     pub tasks: usize,
