@@ -26,7 +26,7 @@ class Words {
         ExecutorService pool = Executors.newFixedThreadPool(3);
         System.out.println("ready");
         long all = 0;
-        for (int step = 0; step < 24; step++) {
+        for (int step = 0; step < 240; step++) {
             List<Future<Long>> parts = new ArrayList<>();
             for (int part = 0; part < 3; part++) {
                 int seed = 3 * step + part;
