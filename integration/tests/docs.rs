@@ -72,6 +72,7 @@ fn the_guides_limits_are_those_of_the_code() {
         ("ABSENT_BYTES", limits::ABSENT_BYTES as u64),
         ("KEEPER_BYTES", limits::KEEPER_BYTES),
         ("RINGS_PER_TASK", limits::RINGS_PER_TASK as u64),
+        ("RING_IDLE", limits::RING_IDLE.as_secs()),
         ("RINGS_PER_HOST", limits::RINGS_PER_HOST as u64),
         ("RING_BYTES", limits::RING_BYTES as u64),
         ("HOSTS_LIVE_MAX", limits::HOSTS_LIVE_MAX as u64),

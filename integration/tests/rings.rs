@@ -48,12 +48,17 @@ fn holds(pid: u32) -> Option<(usize, usize)> {
     Some((maps.matches("/memfd:vm-ring").count(), descriptors))
 }
 
+/// How many of these tasks have rings.
+fn with_rings(tasks: &[TaskRow]) -> usize {
+    let has_ring = |row: &&TaskRow| holds(pid(row)).is_some_and(|(rings, _)| rings > 0);
+    tasks.iter().filter(has_ring).count()
+}
+
 /// Waits until that many of the members have rings.
 fn await_rings(node: &Node, count: usize) -> Vec<TaskRow> {
     wait_for("rings between the members", LIMIT, || {
         let members = members(node);
-        let has_ring = |row: &&TaskRow| holds(pid(row)).is_some_and(|(rings, _)| rings > 0);
-        (members.iter().filter(has_ring).count() >= count).then_some(members)
+        (with_rings(&members) >= count).then_some(members)
     })
 }
 
@@ -114,4 +119,22 @@ fn an_application_with_rings_restarts_from_its_checkpoint() {
     assert_eq!(run.finish().status, ExitStatus::Suspended);
     console.restart(master).expect("it is restored");
     console.ends_well(NONE_LOST);
+}
+
+#[test]
+fn a_ring_without_use_is_given_up_and_opened_again_on_demand() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    run.run("vmtest", &["pauses"]);
+    let both = await_rings(node, 2);
+    run.input(b"wait\n");
+    // Both tasks sleep in a receive.
+    wait_for("tasks without rings", LIMIT, || {
+        (with_rings(&both) == 0).then_some(())
+    });
+    run.input(b"talk\n");
+    await_rings(node, 2);
+    run.input(b"end\n");
+    run.ends_well("each answered in order");
 }

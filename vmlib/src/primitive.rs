@@ -495,6 +495,7 @@ impl Core {
                 .deadline()
                 .into_iter()
                 .chain(self.awaited.due())
+                .chain(self.rings.idle_due())
                 .min(),
             _ => None,
         }
@@ -505,6 +506,7 @@ impl Core {
         if self.due().is_some_and(|due| due <= now) {
             self.rings.look(&mut self.endpoint, now);
             self.endpoint.tick(now, &mut self.out);
+            self.close_idle_rings(now);
             for question in self.awaited.ask(now) {
                 self.say(question);
             }
@@ -550,6 +552,15 @@ impl Core {
         if !fits || !fds.is_some_and(|fds| self.rings.open(open, fds)) {
             let RingOpen { peer, id, .. } = *open;
             self.say(RingClosed { peer, id }.frame());
+        }
+    }
+
+    /// Closes rings that were unused for long. The peers hear of it from the daemon.
+    fn close_idle_rings(&mut self, now: Time) {
+        let is_under_way = |peer| self.busy.contains(&peer);
+        let closed = self.rings.close_idle(&mut self.endpoint, now, is_under_way);
+        for ring in closed {
+            self.say(ring.frame());
         }
     }
 

@@ -45,7 +45,7 @@ struct Total {
     seeds: u64,
     events: u64,
     messages: u64,
-    rings: [u64; 3],
+    rings: [u64; 4],
     tasks: u64,
     ended: u64,
     events_least: Option<u64>,
@@ -155,7 +155,7 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
     println!(
         "{} seeds in {:.1} s: {} events ({} to a seed at least, {:.2} us each), \
          {} faults ({} to a seed at least), {} tasks, {} messages, \
-         {} rings with {} sends and {} chunks kept by a freeze, \
+         {} rings with {} sends and {} chunks kept by a freeze, {} given up, \
          {} machines ended for want of a majority",
         total.seeds,
         elapsed.as_secs_f64(),
@@ -169,6 +169,7 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
         total.rings[0],
         total.rings[1],
         total.rings[2],
+        total.rings[3],
         total.ended,
     );
     match total.failures.len() {
@@ -219,6 +220,7 @@ fn print_json(total: &Total, elapsed: Duration, us_per_event: f64) {
         "rings": total.rings[0],
         "ring_sends": total.rings[1],
         "ring_chunks_kept": total.rings[2],
+        "rings_given_up": total.rings[3],
         "machines_ended": total.ended,
         "coverage": coverage,
         "moves": moves,

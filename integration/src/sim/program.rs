@@ -73,6 +73,8 @@ pub struct Scene<'a> {
     pub woken: &'a mut Vec<Tid>,
     /// Number of sends by rings.
     pub by_ring: &'a mut u64,
+    /// Number of rings that a task has closed.
+    pub given_up: &'a mut u64,
     /// Frames for the daemon.
     pub out: &'a mut VecDeque<Frame>,
 }
@@ -245,6 +247,7 @@ impl Program {
                 self.read(frame, scene)?;
             }
             self.read_rings(scene);
+            self.give_up_ring(scene);
             if self.endpoint.deadline().is_some_and(|due| due <= scene.now) {
                 self.look_at_rings(scene);
                 self.endpoint.tick(scene.now, scene.out);

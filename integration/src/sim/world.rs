@@ -76,8 +76,9 @@ pub struct Outcome {
     pub time: Moment,
     /// Messages that programs received.
     pub messages: u64,
-    /// Rings that were opened, sends that used one, and chunks that a freeze has taken from one.
-    pub rings: [u64; 3],
+    /// Rings that were opened, sends that used one, chunks that a freeze has taken from one, and rings
+    /// that a task has closed.
+    pub rings: [u64; 4],
     /// Number of processes of tasks.
     pub tasks: u64,
     /// Machines that ended because a majority was lost.
@@ -156,7 +157,7 @@ impl World {
             halting: false,
             finished: false,
             events: 0,
-            rings: [0; 3],
+            rings: [0; 4],
             outbox: Outbox::new(),
         };
         for slot in 0..hosts {

@@ -25,6 +25,6 @@ pub mod time;
 pub use endpoint::{Endpoint, EndpointConfig, EndpointState, Notice};
 pub use inbox::{Envelope, Filter, Received, ReceivedState};
 pub use keeper::{Keeper, KeeperFull};
-pub use ring::{NoRing, Ring, RingError, RingRead};
+pub use ring::{NoRing, Ring, RingError, RingRead, RingUse};
 pub use sending::{EndpointError, SendProgress, Sending};
 pub use time::Time;

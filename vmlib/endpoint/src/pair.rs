@@ -143,7 +143,9 @@ impl Pair {
                     Ok(()) => {}
                     Err(RingError::Full) if !overflows => return Ok(SendProgress::NeedsRoom),
                     Err(error) => {
-                        self.ring.is_open &= error == RingError::Full;
+                        if error == RingError::Closed {
+                            self.ring.close();
+                        }
                         self.send_by_daemon(stamp, chunk.clone(), out);
                     }
                 }

@@ -10,9 +10,11 @@
 //! fit into the ring goes by the daemon, and so do the chunks after it, until the receiver has
 //! acknowledged them.
 //!
+//! A ring that is not used is closed after a while ([`RingUse`]), and requested again on demand.
+//!
 //! The memory is not here: the task library has it, and the simulator has a queue in its place.
 
-use crate::inbox::Received;
+use crate::{inbox::Received, time::Time};
 use vm_wire::{Frame, limits};
 
 /// The writing end of the ring to one peer.
@@ -64,6 +66,28 @@ pub enum RingRead {
     Unread,
 }
 
+/// How far both lanes of a ring were used at the last look, from which an unused ring is recognised.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RingUse {
+    /// Chunks that were written, and chunks that were read.
+    counters: [u64; 2],
+    /// Time of the first look that found these counters.
+    since: Time,
+}
+
+impl RingUse {
+    /// Looks at the counters. Returns whether the ring was unused for [`limits::RING_IDLE`].
+    pub fn is_idle(&mut self, now: Time, counters: [u64; 2]) -> bool {
+        if self.counters != counters || self.since == Time::default() {
+            *self = RingUse {
+                counters,
+                since: now,
+            };
+        }
+        now.since(self.since) >= limits::RING_IDLE
+    }
+}
+
 /// The state of the ring route to one peer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RingRoute {
@@ -75,6 +99,8 @@ pub(crate) struct RingRoute {
     ask_at: u64,
     /// Messages between the last two requests.
     ask_after: u64,
+    /// A ring was closed since the last message: messages are counted anew.
+    counts_anew: bool,
 }
 
 /// Bound on the messages between two requests. The number doubles with each request, because the
@@ -85,6 +111,9 @@ impl RingRoute {
     /// Whether a ring is to be requested now, after the start of message number `messages`; the first
     /// time after `first` messages.
     pub fn asks(&mut self, messages: u64, first: u64) -> bool {
+        if std::mem::take(&mut self.counts_anew) {
+            self.ask_at = messages + first - 1;
+        }
         if self.is_open || messages < self.ask_at.max(first) {
             return false;
         }
@@ -99,9 +128,10 @@ impl RingRoute {
         self.ask_after = 0;
     }
 
-    /// Closes the ring: all later chunks go by the daemon.
+    /// Closes the ring: all later chunks go by the daemon. The next ring is requested after as many
+    /// messages as the first one, because a pair that says little needs none.
     pub fn close(&mut self) {
-        self.is_open = false;
+        self.counts_anew |= std::mem::take(&mut self.is_open);
     }
 }
 
@@ -119,6 +149,23 @@ mod tests {
         route.open();
         assert!((101..=100_000).all(|message| !route.asks(message, 8)));
         route.close();
-        assert!(route.asks(100_001, 8));
+        let asked: Vec<u64> = (100_001..=100_100)
+            .filter(|message| route.asks(*message, 8))
+            .collect();
+        assert_eq!(asked, [100_008, 100_016, 100_032, 100_064]);
+    }
+
+    #[test]
+    fn a_ring_is_idle_when_neither_lane_was_used_for_the_whole_time() {
+        let start = Time(7);
+        let (half, whole) = (limits::RING_IDLE / 2, limits::RING_IDLE);
+        let mut used = RingUse::default();
+        assert!(!used.is_idle(start, [0, 0]));
+        assert!(!used.is_idle(start + half, [0, 0]));
+        // The peer has written, then this task.
+        assert!(!used.is_idle(start + whole, [0, 1]));
+        assert!(!used.is_idle(start + whole + half, [1, 1]));
+        assert!(!used.is_idle(start + whole * 2, [1, 1]));
+        assert!(used.is_idle(start + whole * 2 + half, [1, 1]));
     }
 }

@@ -13,6 +13,9 @@
 //! **Nobody sleeps through a message.** A reader that is about to sleep says so in each lane, and then
 //! looks once more; a writer writes, and then looks whether the reader sleeps. A fence on both sides
 //! keeps the two steps in order.
+//!
+//! **A ring without use is given up** by whichever of its tasks is in a call first. The other task
+//! hears of it from the daemon, before any chunk that goes that way instead.
 
 pub(crate) mod area;
 pub(crate) mod lane;
@@ -29,8 +32,12 @@ use area::{Mapped, Use};
 use lane::{Lane, State};
 use reader::Reader;
 use rustix::fd::OwnedFd;
-use vm_endpoint::{Endpoint, Filter, Received, RingRead, Time};
-use vm_wire::{Tid, task::RingOpen};
+use std::sync::atomic::Ordering::Acquire;
+use vm_endpoint::{Endpoint, Filter, Received, RingRead, RingUse, Time};
+use vm_wire::{
+    Tid, limits,
+    task::{RingClosed, RingOpen},
+};
 use writer::Writer;
 
 /// Messages to one peer after which the daemon is asked for a ring. A shorter conversation is not worth
@@ -58,6 +65,8 @@ struct Ring {
     taken: u64,
     /// The next chunk waits for earlier ones, which come by the daemon.
     early: bool,
+    /// The use of the ring at the last look for rings without use.
+    used_for: RingUse,
 }
 
 /// The rings of a task.
@@ -66,6 +75,8 @@ pub(crate) struct Rings {
     all: Vec<Ring>,
     /// How often a freeze has closed rings, as far as this knows.
     closes: u32,
+    /// When the next look for rings without use is due.
+    idle_due: Time,
 }
 
 impl Rings {
@@ -93,6 +104,7 @@ impl Rings {
             sent: 0,
             taken: 0,
             early: false,
+            used_for: RingUse::default(),
         });
         true
     }
@@ -187,6 +199,33 @@ impl Rings {
         };
         let mut ring = self.all.swap_remove(index);
         ring.close(endpoint, now);
+    }
+
+    /// When [`Rings::close_idle`] is due.
+    pub fn idle_due(&self) -> Option<Time> {
+        (!self.is_empty()).then_some(self.idle_due)
+    }
+
+    /// Closes the rings that were unused for long, and to whose peers nothing `is_under_way`. Returns
+    /// them, for the daemon to be told.
+    pub fn close_idle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        is_under_way: impl Fn(Tid) -> bool,
+    ) -> Vec<RingClosed> {
+        if self.idle_due > now {
+            return Vec::new();
+        }
+        self.idle_due = now + limits::RING_IDLE;
+        let is_idle = |ring: &mut Ring| ring.is_idle(endpoint, now) && !is_under_way(ring.peer);
+        let idle: Vec<Ring> = self.all.extract_if(.., is_idle).collect();
+        let close = |mut ring: Ring| {
+            ring.close(endpoint, now);
+            let (peer, id) = (ring.peer, ring.id);
+            RingClosed { peer, id }
+        };
+        idle.into_iter().map(close).collect()
     }
 
     /// Closes all rings, because the task leaves.
@@ -292,6 +331,14 @@ impl Ring {
         self.read(endpoint, None);
         self.look(endpoint, now);
         endpoint.ring_closed(self.peer);
+    }
+
+    /// Whether the ring was unused for long, and no chunk waits in it.
+    fn is_idle(&mut self, endpoint: &Endpoint, now: Time) -> bool {
+        let tail = self.reader.tail;
+        let is_unused = self.used_for.is_idle(now, [self.writer.head(), tail]);
+        let has_chunk = self.memory.incoming.number(tail).load(Acquire) == tail + 1;
+        is_unused && !has_chunk && !self.is_lent() && endpoint.is_settled(self.peer)
     }
 
     /// Whether the peer has not taken yet a body that was lent to it.

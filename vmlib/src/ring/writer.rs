@@ -75,6 +75,11 @@ impl Writer {
         total >= LENT_MESSAGE_MIN && self.lane.lends_not().load(Relaxed) == 0
     }
 
+    /// Slots that were written.
+    pub fn head(&self) -> u64 {
+        self.head
+    }
+
     /// Slots that the reader had read at the last look.
     pub fn tail(&self) -> u64 {
         self.tail

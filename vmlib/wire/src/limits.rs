@@ -25,6 +25,9 @@ pub const RING_BYTES: usize = 392 * 1024;
 pub const RINGS_PER_TASK: usize = 64;
 /// Rings of one host. Their memory is 784 MiB together.
 pub const RINGS_PER_HOST: usize = 2048;
+/// A task looks so often whether it uses its rings. It closes a ring that it has not used between two
+/// looks.
+pub const RING_IDLE: Duration = Duration::from_secs(4);
 /// Bytes that a daemon queues for one task or one link that does not read.
 pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes that a daemon queues for all tasks and links together. Above this limit data frames are

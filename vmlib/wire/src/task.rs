@@ -350,7 +350,7 @@ pub struct RingAsk {
 pub struct RingOpen {
     /// The other task.
     pub peer: Tid,
-    /// A random number, never reused.
+    /// The number of the ring: the daemon counts from a random number.
     pub id: u64,
     /// Which of the two ends this task is: 0 or 1.
     pub end: u8,
@@ -359,7 +359,7 @@ pub struct RingOpen {
 }
 
 /// A ring is closed, because one of its tasks is frozen to be moved or has ended. Also from a task
-/// that cannot use a ring.
+/// that cannot use a ring, or has not used it for long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingClosed {
     /// The other task.

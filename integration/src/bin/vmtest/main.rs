@@ -7,6 +7,7 @@ mod calls;
 mod collectives;
 mod files;
 mod listening;
+mod pauses;
 mod portable;
 mod shared;
 mod traffic;
@@ -46,6 +47,8 @@ fn main() -> anyhow::Result<()> {
     match role.as_str() {
         "ring" => traffic::ring(&vm, Some(number(1)?), number(2)?),
         "ring-until-told" => traffic::ring(&vm, None, number(1)?),
+        "pauses" => pauses::pauses(&vm),
+        "talker" => pauses::talker(&vm, Tid(number(1)?)),
         "ring-member" => traffic::ring_member(&vm),
         "collectives-until-told" => collectives::collectives(&vm, number(1)?),
         "collectives-member" => collectives::collectives_member(&vm, number(1)?),

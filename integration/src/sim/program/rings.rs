@@ -138,6 +138,22 @@ impl Program {
         }
     }
 
+    /// Closes a ring now and then, as the library closes one that was unused for long. The library
+    /// awaits all acknowledgements before; a ring may be closed without them, too.
+    pub(super) fn give_up_ring(&mut self, scene: &mut Scene) {
+        if self.rings.is_empty() || !self.random.percent(1) {
+            return;
+        }
+        let index = self.random.below(self.rings.len() as u64) as usize;
+        let Some((&peer, &End { id, .. })) = self.rings.iter().nth(index) else {
+            return;
+        };
+        self.close_ring_to(peer, scene);
+        let closed = RingClosed { peer, id }.frame();
+        scene.out.push_back(closed.between(self.me, Tid::NONE));
+        *scene.given_up += 1;
+    }
+
     fn close_ring_to(&mut self, peer: Tid, scene: &mut Scene) {
         if let Some(end) = self.rings.get(&peer) {
             end.memory.borrow_mut()[1 - end.end].reader = Reader::Closed;

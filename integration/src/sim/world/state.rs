@@ -191,8 +191,9 @@ pub struct World {
     pub(super) halting: bool,
     pub(super) finished: bool,
     pub(super) events: u64,
-    /// Rings that were opened, sends that used one, and chunks that a freeze has taken from one.
-    pub(super) rings: [u64; 3],
+    /// Rings that were opened, sends that used one, chunks that a freeze has taken from one, and rings
+    /// that a task has closed.
+    pub(super) rings: [u64; 4],
     pub(super) outbox: Outbox,
 }
 

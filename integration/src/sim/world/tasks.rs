@@ -266,6 +266,7 @@ impl World {
         let key = if secluded { program.app() } else { Tid::NONE };
         let roster = self.rosters.get(&key).map_or(&[][..], Vec::as_slice);
         let (mut out, mut woken) = (VecDeque::new(), Vec::new());
+        let [_, by_ring, _, given_up] = &mut self.rings;
         let mut scene = Scene {
             now: time,
             roster,
@@ -279,7 +280,8 @@ impl World {
             sabotage: self.options.sabotage,
             memory: &mut process.memory,
             woken: &mut woken,
-            by_ring: &mut self.rings[1],
+            by_ring,
+            given_up,
             out: &mut out,
         };
         let pause = program.step(&mut process.socket, &mut scene)?;

@@ -77,6 +77,12 @@ impl Endpoint {
         pair.is_some_and(|pair| pair.receiver.withholds())
     }
 
+    /// Whether all chunks to and from the peer are acknowledged.
+    pub fn is_settled(&self, peer: Tid) -> bool {
+        let pair = self.pairs.get(&peer);
+        pair.is_none_or(|pair| pair.sender.retained_count() == 0 && !pair.receiver.withholds())
+    }
+
     /// The acknowledgement and the credit for the peer, to be stated in the ring.
     pub fn ring_ack(&mut self, peer: Tid) -> (u64, u64) {
         let open = self.inbox.is_open();

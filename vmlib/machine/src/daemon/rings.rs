@@ -39,7 +39,9 @@ impl Rings {
         if exists || self.count >= limits::RINGS_PER_HOST || !ends.iter().all(has_room) {
             return;
         }
-        let id = cx.next_request;
+        // A late frame about a ring that these tasks had on another host does not match this one,
+        // because each daemon counts from a random number.
+        let id = cx.config.nonce.wrapping_add(cx.next_request);
         cx.next_request += 1;
         self.count += 1;
         let ends = [(first, second, 0), (second, first, 1)].map(|(tid, peer, end)| {
@@ -63,7 +65,7 @@ impl Rings {
         cx.emit(RingOutput::Forget(tid));
     }
 
-    /// Closes a ring that one of its tasks cannot use, or that the shell could not make.
+    /// Closes a ring that one of its tasks cannot use or has given up, or that the shell could not make.
     pub fn close(&mut self, cx: &mut Context, tid: Tid, closed: &RingClosed) {
         let peer = closed.peer;
         let rings = self.of_task.get(&tid);
