@@ -95,7 +95,8 @@ impl Task {
 }
 
 /// A send waits so long for a receiver to read a long message from its memory; then the message goes by
-/// the daemon. On a busy host a receiver that waits gets the processor within that time.
+/// the daemon. On a busy host a receiver that waits gets the processor within that time. Several receivers
+/// read one after the other: the time of the others begins again when one of them has read.
 const LOAN_TIME: Duration = Duration::from_millis(1);
 
 /// A send waits so long for a receiver to make room in a ring; then the rest goes by the daemon. A
@@ -141,6 +142,7 @@ impl Shared {
         let mut copies: Vec<Copy> = to.iter().map(|&to| Copy::new(to)).collect();
         self.run(|core, now| {
             let mut first_error = None;
+            let waiting = copies.len();
             copies.retain_mut(|copy| match copy.push(core, now, context, tag, &body) {
                 Ok(done) => !done,
                 Err(error) => {
@@ -154,9 +156,14 @@ impl Shared {
                     Err(error)
                 }
                 None if copies.is_empty() => Ok(Attempt::Done(())),
-                None => Ok(Attempt::Wait(
-                    copies.iter().filter_map(|copy| copy.overflows_at).min(),
-                )),
+                None => {
+                    if copies.len() < waiting {
+                        // The other receivers had to wait for a processor meanwhile.
+                        copies.iter_mut().for_each(Copy::begin_loan_again);
+                    }
+                    let overflow = copies.iter().filter_map(|copy| copy.overflows_at);
+                    Ok(Attempt::Wait(overflow.min()))
+                }
             }
         })
     }
@@ -233,6 +240,13 @@ impl Copy {
                 core.busy.remove(&self.to);
                 Err(refused(self.to, error))
             }
+        }
+    }
+
+    /// The time in which the receiver is to read what was lent to it begins now.
+    fn begin_loan_again(&mut self) {
+        if self.lends && self.overflows_at.is_some() {
+            self.overflows_at = Some(clock::now() + LOAN_TIME);
         }
     }
 

@@ -1,14 +1,15 @@
 //! Broadcast: one member's bytes go to all.
 //!
 //! The first message goes through the binomial tree and tells the length of the whole. Short bytes are
-//! in it; long ones follow in segments, by the same tree or by a chain. A member passes a message on
-//! as it came, before it uses the message.
+//! in it; long ones follow in segments: by the same tree, by a chain, or, on one host, from the root to
+//! each member. A member passes a message on as it came, before it uses the message.
 
 use super::{
     call::{Call, Reach, position},
-    choice::{Algorithm, Collective, SEGMENT_BYTES, algorithm},
+    choice::{
+        Algorithm, Collective, FLAT_MEMBERS, LENT_SEGMENT_BYTES, SEGMENT_BYTES, of_broadcast,
+    },
     item::Item,
-    op::Operands,
     tree,
 };
 use crate::{
@@ -62,7 +63,7 @@ impl Task {
     ) -> Result<Bytes, GroupError> {
         let root = position(group, root)?;
         let bytes = bytes.into();
-        self.collective(group, Collective::Broadcast, Reach::Neighbours, |call| {
+        self.collective(group, Collective::Broadcast, reach(group, root), |call| {
             if call.me() == root {
                 let len = bytes.len() as u64;
                 if len > limits::MESSAGE_MAX {
@@ -89,9 +90,18 @@ impl Task {
         values: &mut [T],
     ) -> Result<(), GroupError> {
         let root = position(group, root)?;
-        self.collective(group, Collective::Broadcast, Reach::Neighbours, |call| {
+        self.collective(group, Collective::Broadcast, reach(group, root), |call| {
             broadcast_items(call, root, values)
         })
+    }
+}
+
+/// All may wait for the root if it sends to all.
+fn reach(group: &Group, root: usize) -> Reach {
+    let is_root = position(group, group.instance()).is_ok_and(|me| me == root);
+    match is_root && group.size() <= FLAT_MEMBERS {
+        true => Reach::All,
+        false => Reach::Neighbours,
     }
 }
 
@@ -130,13 +140,27 @@ struct Around {
     n: usize,
     /// This member.
     me: usize,
+    on_one_host: bool,
+}
+
+/// How segments go.
+struct Ways {
+    from: usize,
+    to: Vec<usize>,
+    /// Payload of a segment at most. Bytes.
+    segment: usize,
 }
 
 impl Around {
     fn new(call: &Call<'_>, root: usize) -> Self {
         let n = call.size();
         let me = (call.me() + n - root) % n;
-        Around { root, n, me }
+        Around {
+            root,
+            n,
+            me,
+            on_one_host: call.is_on_one_host(),
+        }
     }
 
     fn position(&self, relative: usize) -> usize {
@@ -149,16 +173,29 @@ impl Around {
         children.map(|child| self.position(child)).collect()
     }
 
-    /// From where segments come, and where they go.
-    fn ways(&self, total: usize) -> (usize, Vec<usize>) {
-        let choice = algorithm(Collective::Broadcast, self.n, total, Operands::AnyOrder);
-        match choice {
-            Algorithm::Chain => {
-                let next = (self.me + 1 < self.n).then(|| self.position(self.me + 1));
-                let before = self.position(self.me.saturating_sub(1));
-                (before, next.into_iter().collect())
-            }
-            _ => (self.parent(), self.children()),
+    fn ways(&self, total: usize) -> Ways {
+        match of_broadcast(self.n, total, self.on_one_host) {
+            Algorithm::Flat => Ways {
+                from: self.root,
+                to: match self.me {
+                    0 => (1..self.n).map(|other| self.position(other)).collect(),
+                    _ => Vec::new(),
+                },
+                segment: LENT_SEGMENT_BYTES,
+            },
+            Algorithm::Chain => Ways {
+                from: self.position(self.me.saturating_sub(1)),
+                to: match self.me + 1 < self.n {
+                    true => vec![self.position(self.me + 1)],
+                    false => Vec::new(),
+                },
+                segment: SEGMENT_BYTES,
+            },
+            _ => Ways {
+                from: self.parent(),
+                to: self.children(),
+                segment: SEGMENT_BYTES,
+            },
         }
     }
 
@@ -174,9 +211,9 @@ fn give(call: &Call<'_>, root: usize, bytes: &[u8]) -> Result<(), GroupError> {
     let first = if total > SEGMENT_BYTES { &[] } else { bytes };
     call.send(&around.children(), call.seal(total, first))?;
     if total > SEGMENT_BYTES {
-        let (_, to) = around.ways(total);
-        for segment in bytes.chunks(SEGMENT_BYTES) {
-            call.send(&to, call.seal(total, segment))?;
+        let ways = around.ways(total);
+        for segment in bytes.chunks(ways.segment) {
+            call.send(&ways.to, call.seal(total, segment))?;
         }
     }
     Ok(())
@@ -195,11 +232,11 @@ fn take(
     if first.payload.len() == total {
         return each(first.payload, total);
     }
-    let (from, to) = around.ways(total);
+    let Ways { from, to, segment } = around.ways(total);
     let mut done = 0;
     while done < total {
         let part = call.receive(from)?;
-        call.check(from, &part, total, SEGMENT_BYTES.min(total - done))?;
+        call.check(from, &part, total, segment.min(total - done))?;
         call.send(&to, part.sealed)?;
         done += part.payload.len();
         each(part.payload, total)?;

@@ -118,6 +118,13 @@ impl Call<'_> {
         self.me
     }
 
+    /// Whether all members were spawned on one host. All of them answer alike; some may have moved since.
+    pub(super) fn is_on_one_host(&self) -> bool {
+        self.order
+            .windows(2)
+            .all(|pair| pair[0].host() == pair[1].host())
+    }
+
     /// The position `distance` further on, around the end.
     pub(super) fn after(&self, distance: usize) -> usize {
         (self.me + distance) % self.size()

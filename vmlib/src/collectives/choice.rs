@@ -12,8 +12,12 @@ use super::op::Operands;
 /// the receiver need not put it together. A multiple of the length of every item but for a rest.
 pub(super) const SEGMENT_BYTES: usize = 60 * 1024;
 
-/// Up to this number of members, one member is the parent of all others in barriers and in short
-/// reductions to all. On few cores a step of a tree, which wakes a process, takes longer than several
+/// Payload of a message of a long broadcast on one host. Each member reads it from the memory of the
+/// root, which keeps one such message at a time. Bytes.
+pub(super) const LENT_SEGMENT_BYTES: usize = 1024 * 1024;
+
+/// Up to this number of members, one member is the parent of all others in barriers, in short
+/// reductions to all, and in long broadcasts on one host. On few cores a step of a tree, which wakes a process, takes longer than several
 /// messages of one process.
 pub(crate) const FLAT_MEMBERS: usize = 16;
 /// Up to this length a reduction to all is short. Bytes.
@@ -120,6 +124,16 @@ pub fn algorithm(
     }
 }
 
+/// The algorithm of a broadcast. `on_one_host`: all members were spawned on one host. There each member
+/// reads long values once, from the memory of the root, where a chain writes and reads them at each
+/// member.
+pub fn of_broadcast(members: usize, bytes: usize, on_one_host: bool) -> Algorithm {
+    match algorithm(Collective::Broadcast, members, bytes, Operands::AnyOrder) {
+        Algorithm::Chain if on_one_host && members <= FLAT_MEMBERS => Algorithm::Flat,
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,6 +154,10 @@ mod tests {
         assert_eq!(broadcast(16, 1 << 16), Algorithm::Binomial);
         assert_eq!(broadcast(16, 1 << 24), Algorithm::Chain);
         assert_eq!(broadcast(1000, 1 << 24), Algorithm::Binomial);
+        assert_eq!(of_broadcast(16, 1 << 24, true), Algorithm::Flat);
+        assert_eq!(of_broadcast(16, 1 << 24, false), Algorithm::Chain);
+        assert_eq!(of_broadcast(17, 1 << 24, true), Algorithm::Chain);
+        assert_eq!(of_broadcast(16, 1 << 16, true), Algorithm::Binomial);
         assert_eq!(of(Collective::Allgather, 16, 8), Algorithm::Bruck);
         assert_eq!(of(Collective::Allgather, 16, 1 << 20), Algorithm::Ring);
         assert_eq!(of(Collective::Alltoall, 16, 8), Algorithm::Bruck);
