@@ -21,10 +21,12 @@
 //! end waits for its last chunk. A task that is killed leaves none: no later chunk of it is taken,
 //! and an incomplete message is never received.
 
+mod receives;
 mod rings;
 
 use crate::{
-    inbox::{Envelope, Filter, Inbox, InboxState, Received},
+    inbox::{Inbox, InboxState},
+    message::{Envelope, Filter, Received},
     pair::{Pair, PairState, Stamp},
     ring::{NoRing, Ring},
     sending::{EndpointError, SendProgress, Sending},
@@ -103,7 +105,7 @@ pub struct EndpointState {
 }
 
 impl Endpoint {
-    /// The state of the endpoint. No message may be half sent.
+    /// The state of the endpoint. The caller records messages that are half sent ([`Sending::state`]).
     pub fn state(&self) -> EndpointState {
         EndpointState {
             pairs: self.pairs.values().map(Pair::state).collect(),
@@ -429,6 +431,13 @@ impl Endpoint {
         out: &mut VecDeque<Frame>,
     ) -> Option<Received> {
         let message = self.inbox.take(filter)?;
+        self.made_room(now, out);
+        Some(message)
+    }
+
+    /// Acknowledges what was withheld while the inbox was full, if it has room now, and sends overdue
+    /// frames.
+    fn made_room(&mut self, now: Time, out: &mut VecDeque<Frame>) {
         if self.inbox.is_open() && !self.withheld.is_empty() {
             let stamp = self.stamp();
             for peer in std::mem::take(&mut self.withheld) {
@@ -440,7 +449,6 @@ impl Endpoint {
             }
         }
         self.tick(now, out);
-        Some(message)
     }
 
     /// The envelope of the message that [`Endpoint::take`] would return.

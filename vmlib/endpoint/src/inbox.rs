@@ -6,73 +6,24 @@
 //!
 //! A receive selects by context, source and tag. Messages that it does not select stay in the
 //! inbox. Of the messages that it selects, it gets the one that became whole first, so a receive
-//! from any source keeps the order of each pair.
+//! from any source keeps the order of each pair. A message that a started receive selects goes to it
+//! ([`crate::receives`]).
 //!
 //! The inbox is *open* while the cost of whole unread messages is below its limit. The endpoint of
 //! a closed inbox acknowledges nothing, so every sender stops within its window. Incomplete
 //! messages do not count: if they closed the inbox, they could never become whole. So an inbox
 //! holds at most its limit, and one message and one window of each sender.
 
-use bytes::Bytes;
+use crate::{
+    message::{Envelope, Filter, Received, ReceivedState},
+    receives::{Arrived, ReceiveId, Receives},
+};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
-use vm_wire::{Body, Frame, Header, Tid, limits::CHUNK_OVERHEAD};
+use vm_wire::{Body, Frame, Header, Tid};
 
 /// Bound on the first buffer of a long message, so that a forged length takes no memory. Bytes.
 const FIRST_BUFFER_MAX: usize = 4 * 1024 * 1024;
-
-/// The messages that a receive selects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Filter {
-    /// Context of the message; 0 is the context of the program.
-    pub context: u32,
-    /// Sender of the message; `None`: any sender.
-    pub from: Option<Tid>,
-    /// Tag of the message; `None`: any tag.
-    pub tag: Option<i32>,
-}
-
-impl Filter {
-    /// Whether the filter selects a message with this header.
-    fn selects(&self, header: &Header) -> bool {
-        self.context == header.context
-            && self.from.is_none_or(|from| from == header.from)
-            && self.tag.is_none_or(|tag| tag == header.tag)
-    }
-}
-
-/// A whole message.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Received {
-    /// Task id of the sender.
-    pub from: Tid,
-    /// Context of the message; 0 is the context of the program.
-    pub context: u32,
-    /// The tag that the sender gave it.
-    pub tag: i32,
-    /// Payload of the message.
-    pub body: Bytes,
-}
-
-/// A whole message, as an image records it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReceivedState {
-    from: Tid,
-    context: u32,
-    tag: i32,
-    body: Body,
-}
-
-impl From<ReceivedState> for Received {
-    fn from(state: ReceivedState) -> Self {
-        Received {
-            from: state.from,
-            context: state.context,
-            tag: state.tag,
-            body: state.body.into_vec().into(),
-        }
-    }
-}
 
 /// The part of an [`Inbox`] that an image records.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,45 +47,6 @@ struct PartState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotFilled;
 
-impl Received {
-    /// The message of a chunk with this header: the whole of it, or its last chunk.
-    fn of(header: &Header, body: Bytes) -> Self {
-        Received {
-            from: header.from,
-            context: header.context,
-            tag: header.tag,
-            body,
-        }
-    }
-
-    /// The message as an image records it.
-    pub fn state(&self) -> ReceivedState {
-        ReceivedState {
-            from: self.from,
-            context: self.context,
-            tag: self.tag,
-            body: Body::from(self.body.to_vec()),
-        }
-    }
-
-    fn cost(&self) -> u64 {
-        self.body.len() as u64 + CHUNK_OVERHEAD
-    }
-}
-
-/// A whole unread message without its payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Envelope {
-    /// Task id of the sender.
-    pub from: Tid,
-    /// Context of the message; 0 is the context of the program.
-    pub context: u32,
-    /// The tag that the sender gave it.
-    pub tag: i32,
-    /// Length of the payload. Bytes.
-    pub len: usize,
-}
-
 /// The unread messages of one task.
 #[derive(Debug, Clone)]
 pub struct Inbox {
@@ -146,6 +58,8 @@ pub struct Inbox {
     parts: BTreeMap<Tid, Part>,
     /// Number of messages that became whole.
     arrivals: u64,
+    /// Receives that were started, with the messages that they hold.
+    receives: Receives,
 }
 
 /// The whole messages of one context.
@@ -175,14 +89,18 @@ impl Inbox {
             conversations: BTreeMap::new(),
             parts: BTreeMap::new(),
             arrivals: 0,
+            receives: Receives::default(),
         }
     }
 
-    /// The state of the inbox: whole messages by arrival, and incomplete messages.
+    /// The state of the inbox: whole messages by arrival, those that started receives hold among them,
+    /// and incomplete messages. Started receives are no part of it.
     pub(crate) fn state(&self) -> InboxState {
         let conversations = self.conversations.values();
-        let mut messages: Vec<_> = conversations.flat_map(|it| &it.messages).collect();
-        messages.sort_by_key(|(arrival, _)| **arrival);
+        let unread = conversations.flat_map(|it| &it.messages);
+        let unread = unread.map(|(arrival, message)| (*arrival, message));
+        let mut messages: Vec<_> = unread.chain(self.receives.held()).collect();
+        messages.sort_by_key(|(arrival, _)| *arrival);
         let messages = messages.into_iter().map(|(_, message)| message.state());
         let parts = self.parts.iter().map(|(from, part)| PartState {
             from: *from,
@@ -277,11 +195,13 @@ impl Inbox {
         let Some(body) = self.extend_part(header, len, fill)? else {
             return Ok(None);
         };
-        let message = Received::of(header, body.into());
-        if wanted.is_some_and(|wanted| wanted.selects(header)) {
+        let Some(message) = self.offer(Received::of(header, body.into())) else {
+            return Ok(None);
+        };
+        if wanted.is_some_and(|wanted| wanted.selects(&message)) {
             return Ok(Some(message));
         }
-        self.push(message);
+        self.insert(self.arrivals, message);
         Ok(None)
     }
 
@@ -329,17 +249,24 @@ impl Inbox {
         Ok(None)
     }
 
-    /// Adds a whole message.
+    /// Adds a whole message. A started receive may take it at once.
     pub fn push(&mut self, message: Received) {
+        if let Some(message) = self.offer(message) {
+            self.insert(self.arrivals, message);
+        }
+    }
+
+    /// Numbers a whole message, and returns it unless a started receive takes it.
+    fn offer(&mut self, message: Received) -> Option<Received> {
         self.arrivals += 1;
+        self.receives.offer(self.arrivals, message).err()
+    }
+
+    /// Adds an unread message at the place of its arrival number.
+    fn insert(&mut self, arrival: u64, message: Received) {
         self.unread_bytes += message.cost();
         let conversation = self.conversations.entry(message.context).or_default();
-        conversation
-            .arrivals
-            .entry((message.from, message.tag))
-            .or_default()
-            .push_back(self.arrivals);
-        conversation.messages.insert(self.arrivals, message);
+        conversation.insert(arrival, message);
     }
 
     /// Drops an incomplete message whose rest will not arrive.
@@ -349,6 +276,45 @@ impl Inbox {
 
     /// Removes and returns the first message that the filter selects.
     pub fn take(&mut self, filter: &Filter) -> Option<Received> {
+        self.take_arrived(filter).map(|(_, message)| message)
+    }
+
+    /// Starts a receive. It takes the first message that it selects.
+    pub fn start_receive(&mut self, filter: Filter) -> ReceiveId {
+        let held = self.take_arrived(&filter);
+        self.receives.start(filter, held)
+    }
+
+    /// Whether a started receive has its message.
+    pub fn has_received(&self, id: ReceiveId) -> bool {
+        self.receives.holds(id)
+    }
+
+    /// Completes a started receive that has its message.
+    pub fn claim(&mut self, id: ReceiveId) -> Option<Received> {
+        self.receives.claim(id)
+    }
+
+    /// Cancels a started receive; see [`crate::receives`].
+    pub fn cancel_receive(&mut self, id: ReceiveId) {
+        let messages = self.receives.cancel(id);
+        if messages.is_empty() {
+            return;
+        }
+        for (arrival, message) in messages {
+            self.insert(arrival, message);
+        }
+        let mut receives = std::mem::take(&mut self.receives);
+        receives.choose(|filter| self.take_arrived(filter));
+        self.receives = receives;
+    }
+
+    /// Number of the receives that were started and neither claimed nor cancelled.
+    pub fn receives(&self) -> usize {
+        self.receives.len()
+    }
+
+    fn take_arrived(&mut self, filter: &Filter) -> Option<Arrived> {
         let conversation = self.conversations.get_mut(&filter.context)?;
         let arrival = conversation.find(filter)?;
         let message = conversation.remove(arrival);
@@ -357,7 +323,7 @@ impl Inbox {
             self.conversations.remove(&filter.context);
         }
         self.unread_bytes -= message.cost();
-        Some(message)
+        Some((arrival, message))
     }
 
     /// The envelope of the message that [`Inbox::take`] would return.
@@ -393,6 +359,19 @@ impl Conversation {
         }
     }
 
+    /// Adds a message, which may have arrived before others that are here.
+    fn insert(&mut self, arrival: u64, message: Received) {
+        let key = (message.from, message.tag);
+        let arrivals = self.arrivals.entry(key).or_default();
+        match arrivals.back() {
+            Some(last) if *last > arrival => {
+                arrivals.insert(arrivals.partition_point(|at| *at < arrival), arrival);
+            }
+            _ => arrivals.push_back(arrival),
+        }
+        self.messages.insert(arrival, message);
+    }
+
     /// Removes a message, which must be the first of its source and tag.
     fn remove(&mut self, arrival: u64) -> Received {
         let message = self
@@ -413,7 +392,8 @@ impl Conversation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vm_wire::Op;
+    use bytes::Bytes;
+    use vm_wire::{Op, limits::CHUNK_OVERHEAD};
 
     fn chunk(tag: i32, offset: u64, len: usize, total: u64) -> Frame {
         let mut header = Header::new(Op::Data);

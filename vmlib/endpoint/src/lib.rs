@@ -6,8 +6,8 @@
 //! [`Keeper`] of its host's daemon delivers the messages that its receivers have not acknowledged.
 //!
 //! Reading order: [`channel`] (one direction between two ends: numbers, acknowledgements, credit),
-//! `pair` (both directions), [`ring`] (the route past the daemon), [`inbox`] (messages that were
-//! received and not read), [`endpoint`] (all pairs of one end), [`keeper`].
+//! `pair` (both directions), [`ring`] (the route past the daemon), [`message`], [`inbox`] (messages that were
+//! received and not read), [`receives`] (receives that the program has started), [`endpoint`] (all pairs of one end), [`keeper`].
 //!
 //! Invariants: no code of this crate does I/O, reads a clock or draws a random number. The caller
 //! passes the [`Time`] of each step, and gets frames in an outbox. So the task library, the daemon
@@ -17,14 +17,17 @@ pub mod channel;
 pub mod endpoint;
 pub mod inbox;
 pub mod keeper;
+pub mod message;
 mod pair;
+pub mod receives;
 pub mod ring;
 pub mod sending;
 pub mod time;
 
 pub use endpoint::{Endpoint, EndpointConfig, EndpointState, Notice};
-pub use inbox::{Envelope, Filter, Received, ReceivedState};
 pub use keeper::{Keeper, KeeperFull};
+pub use message::{Envelope, Filter, Received, ReceivedState};
+pub use receives::ReceiveId;
 pub use ring::{NoRing, Ring, RingError, RingRead, RingUse};
-pub use sending::{EndpointError, SendProgress, Sending};
+pub use sending::{EndpointError, SendProgress, Sending, SendingState};
 pub use time::Time;

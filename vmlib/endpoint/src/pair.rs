@@ -85,7 +85,7 @@ impl Pair {
         }
     }
 
-    /// The state of the pair. A task has no backlog, and none of its messages may be half sent.
+    /// The state of the pair. A task has no backlog; a message that is half sent has a state of its own.
     pub fn state(&self) -> PairState {
         PairState {
             peer: self.peer,

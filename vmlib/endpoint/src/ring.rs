@@ -14,7 +14,7 @@
 //!
 //! The memory is not here: the task library has it, and the simulator has a queue in its place.
 
-use crate::{inbox::Received, time::Time};
+use crate::{message::Received, time::Time};
 use vm_wire::{Frame, limits};
 
 /// The writing end of the ring to one peer.

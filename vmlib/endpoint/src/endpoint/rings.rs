@@ -1,7 +1,7 @@
 //! The rings of an endpoint: open, read, acknowledge, close. See [`crate::ring`].
 
 use super::{Endpoint, pair};
-use crate::{inbox::Filter, ring::RingRead, time::Time};
+use crate::{message::Filter, ring::RingRead, time::Time};
 use std::collections::VecDeque;
 use vm_wire::{Frame, Header, Tid};
 
