@@ -217,6 +217,40 @@ pub enum RecvError {
     Task(#[from] TaskError),
 }
 
+/// Why a send or receive was not started.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum StartError {
+    /// Too many requests are open.
+    #[error(
+        "{} requests are open: wait for some of them, or drop them, before you start more",
+        limits::OPEN_REQUESTS_MAX
+    )]
+    TooMany,
+    /// The message cannot be sent.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// No calls any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
+/// Why a started send or receive is not complete.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum WaitError {
+    /// The result was returned before.
+    #[error("this request is complete, and its result was returned: wait for each request once")]
+    NotOpen,
+    /// The message was not sent yet: receive first.
+    #[error(transparent)]
+    Send(#[from] SendError),
+    /// The message cannot come, or not before others were received.
+    #[error(transparent)]
+    Recv(#[from] RecvError),
+    /// No calls any more.
+    #[error(transparent)]
+    Task(#[from] TaskError),
+}
+
 /// The end of a task, as the reason why nothing comes from it.
 fn ended(status: ExitStatus) -> String {
     match status {
@@ -412,6 +446,19 @@ pub enum ExitError {
     /// The daemon did not confirm.
     #[error("the daemon did not confirm the exit within {0:?}: last messages may be lost")]
     Silent(Duration),
+    /// The task has left, without the messages of started sends that their receivers did not take.
+    #[error(
+        "{count} started messages were not sent within {time:?}, the first one to {to}: wait for the \
+         requests before the exit"
+    )]
+    Unsent {
+        /// Number of these messages.
+        count: usize,
+        /// Receiver of the first one.
+        to: Tid,
+        /// Time for which the exit has waited.
+        time: Duration,
+    },
     /// The machine said no; the text says why.
     #[error(transparent)]
     Refused(#[from] Failed),

@@ -1,6 +1,7 @@
 //! How a task leaves: in order, by call or at the end of its process.
 //!
-//! Chunks that the channels retain go to the daemon, which sends them until they are acknowledged.
+//! Messages of started sends go into their channels first, for a limited time; the rest is not sent, and
+//! nothing of it is received. Chunks that the channels retain go to the daemon, which sends them until they are acknowledged.
 //! Then the library requests the exit, and the task stays until the machine has agreed. A process that ends in
 //! order leaves by itself: a handler of the C library, which `exit` calls and tells the status.
 //! (`atexit` is not told it, and a dropped handle does not know it: a `main` that returns an error
@@ -23,11 +24,12 @@ use std::{
     time::Duration,
 };
 use vm_wire::{
-    Message,
+    Message, Tid,
     task::{Done, Exit},
 };
 
-/// How long a process that ends waits for the machine to agree.
+/// How long a process that ends waits for the receivers of started sends, and then for the machine to
+/// agree.
 const EXIT_TIME: Duration = Duration::from_secs(10);
 
 /// The task that this process is.
@@ -84,6 +86,31 @@ extern "C" fn leave_at_exit(status: c_int, _: *mut c_void) {
 impl Shared {
     /// Leaves the machine in order.
     pub(crate) fn leave(&self, status: i32) -> Result<(), ExitError> {
+        let unsent = self.finish_started()?;
+        self.leave_now(status)?;
+        match unsent {
+            Some((count, to)) => Err(ExitError::Unsent {
+                count,
+                to,
+                time: EXIT_TIME,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends the messages of started sends; what is left of them after [`EXIT_TIME`].
+    fn finish_started(&self) -> Result<Option<(usize, Tid)>, TaskError> {
+        let until = now() + EXIT_TIME;
+        self.run_in_any_phase(|core, now| {
+            core.phase.running()?;
+            Ok(match core.started.unsent() {
+                Some(_) if now < until => Attempt::Wait(Some(until)),
+                unsent => Attempt::Done(unsent),
+            })
+        })
+    }
+
+    fn leave_now(&self, status: i32) -> Result<(), ExitError> {
         let until = now() + EXIT_TIME;
         let mut question = None;
         let mut asked = None;

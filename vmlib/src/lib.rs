@@ -32,7 +32,8 @@
 //!
 //! # The interface on one page
 //!
-//! All of it is methods of [`Task`]; each waits until it is done.
+//! All of it is methods of [`Task`] and [`Request`]; each waits until it is done, except those that start
+//! something.
 //!
 //! | to | call |
 //! |---|---|
@@ -48,6 +49,8 @@
 //! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
 //! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
+//! | start to send and receive, and compute meanwhile | [`Task::start_send`], [`Task::start_send_bytes`], [`Task::start_send_slice`], [`Task::start_recv`] |
+//! | ... and complete that | [`Request::test`], [`Request::wait`], [`Request::cancel`], [`Task::wait_any`], [`Task::wait_all`] |
 //! | read what was received | [`Message::value`], [`Message::bytes`], [`Message::slice`], [`Message::read_into`] |
 //! | be told | [`Task::watch_task`], [`Task::watch_hosts`], [`Task::recv_event`], [`Task::next`] |
 //! | work as a group | [`Task::join`], [`Task::leave`], [`Task::group`], [`Task::await_members`], [`Task::refresh`], [`Task::barrier`] |
@@ -72,6 +75,32 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! # Computing while messages travel
+//!
+//! ```no_run
+//! # fn example(vm: &vmlib::Task, next: vmlib::Tid, inner: &mut [f64], border: &[f64])
+//! # -> Result<(), Box<dyn std::error::Error>> {
+//! const BORDER: i32 = 1;
+//! let mut requests = [
+//!     vm.start_recv(next, BORDER)?,
+//!     vm.start_send_slice(next, BORDER, border)?,
+//! ];
+//! inner.iter_mut().for_each(|value| *value *= 0.5);
+//! for completed in vm.wait_all(&mut requests)? {
+//!     if let Some(message) = completed.message() {
+//!         println!("{} numbers of the neighbour", message.slice::<f64>()?.len());
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A receive that was started has its place in the order of matching: no later receive overtakes it.
+//! Requests go on in every call, and in no other place. To drop a request cancels a receive, whose
+//! message stays in the inbox; the message of a send is delivered all the same. A move, a checkpoint and
+//! a restart leave the requests of a task as they are. A portable task goes on without its requests, and
+//! loses no message: see [`Request`].
 //!
 //! # A master that outlives its workers
 //!
@@ -208,8 +237,11 @@ mod task;
 mod init;
 mod leave;
 mod send;
+mod started;
 
 mod recv;
+
+mod nonblocking;
 
 mod message;
 mod number;
@@ -259,11 +291,12 @@ pub use collectives::{Op, Operands};
 pub use daemon_lost::STATUS_DAEMON_LOST;
 pub use error::{
     ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RequestError, SendError,
-    SpawnError, TaskError, ValueError,
+    SpawnError, StartError, TaskError, ValueError, WaitError,
 };
 pub use group::{Group, Members};
 pub use init::init;
 pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
+pub use nonblocking::{Completed, Request};
 pub use notify::Event;
 pub use portable::Begun;
 pub use recv::Incoming;

@@ -3,7 +3,7 @@
 use crate::callbacks::Callbacks;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use vm_endpoint::{EndpointState, ReceivedState};
+use vm_endpoint::{EndpointState, ReceivedState, SendingState};
 use vm_wire::task::Welcome;
 
 /// The saved value and the callbacks of the program, beside the core.
@@ -32,4 +32,7 @@ pub(crate) struct LibraryState {
     pub(crate) request: u64,
     #[serde(default)]
     pub(crate) strays: Vec<ReceivedState>,
+    /// Messages that the program has started to send and that are not in their channels.
+    #[serde(default)]
+    pub(crate) started: Vec<SendingState>,
 }

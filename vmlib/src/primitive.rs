@@ -14,6 +14,8 @@
 //! **Acknowledgements** are served by whoever is in a call: when they are due while it waits, and
 //! overdue ones when it returns. A task that computes serves none.
 //!
+//! **Started sends** go on in every call, before each attempt ([`crate::started`]).
+//!
 //! **A call returns when what it has to say is with the kernel**: nothing is left behind that only
 //! a later call would write.
 
@@ -30,6 +32,7 @@ use crate::{
     portable_state::{LibraryState, Own},
     requests::Requests,
     ring::{self, Rings, Watch},
+    started::StartedSends,
     two_phase::TwoPhase,
 };
 use rustix::fd::AsFd;
@@ -87,6 +90,8 @@ pub(crate) struct Core {
     pub(crate) awaited: Awaited,
     /// Receivers to which a message is half sent: a second one waits for its end.
     pub(crate) busy: BTreeSet<Tid>,
+    /// Sends that the program has started.
+    pub(crate) started: StartedSends,
     /// Group messages that were taken and belong to another group, see [`crate::group`].
     pub(crate) strays: VecDeque<Received>,
     /// Frames that the endpoint wants sent; emptied into `outgoing` at the end of each attempt.
@@ -134,6 +139,7 @@ impl Shared {
             requests: Requests::default(),
             awaited: Awaited::default(),
             busy: BTreeSet::new(),
+            started: StartedSends::default(),
             strays: VecDeque::new(),
             out: VecDeque::new(),
             outgoing: Outgoing::default(),
@@ -159,7 +165,8 @@ impl Shared {
     /// The state from which another process continues in place of this one, unless another thread is
     /// within a call. `asks`: a request of this thread is under way, and will be repeated.
     pub(crate) fn state(&self, core: &Core, asks: bool) -> Option<LibraryState> {
-        let quiet = core.busy.is_empty() && (asks || !core.requests.is_open());
+        let is_started = |to: &Tid| core.started.is_half_sent(*to);
+        let quiet = core.busy.iter().all(is_started) && (asks || !core.requests.is_open());
         quiet.then(|| LibraryState {
             welcome: Welcome {
                 generation: core.endpoint.generation(),
@@ -168,6 +175,7 @@ impl Shared {
             endpoint: core.endpoint.state(),
             request: core.requests.last(),
             strays: core.strays.iter().map(Received::state).collect(),
+            started: core.started.state(),
         })
     }
 
@@ -186,6 +194,7 @@ impl Shared {
         core.endpoint = Endpoint::of(now(), state.endpoint, config);
         core.requests = Requests::after(state.request);
         core.strays = state.strays.into_iter().map(Into::into).collect();
+        core.started = StartedSends::of(state.started);
         drop(core);
         shared
     }
@@ -243,6 +252,7 @@ impl Shared {
             };
             let mut until = None;
             self.look_at_daemon(&mut core, now)?;
+            core.push_started(now);
             if result.is_none() {
                 match attempt(&mut core, now) {
                     Ok(Attempt::Done(value)) => result = Some(Ok(value)),
@@ -324,6 +334,7 @@ impl Shared {
                 core.read_rings(None);
                 core.polled &= !read;
                 core.watch = rings;
+                self.wake(&core);
                 return Ok(core);
             }
             drop(core);
@@ -474,6 +485,7 @@ impl Core {
             self.more = false;
         }
         self.requests.ask_again();
+        self.started.renew();
         self.awaited.renew(now());
         self.endpoint.set_generation(freeze::generation());
         self.endpoint.renew(now(), &mut self.out);
@@ -496,6 +508,7 @@ impl Core {
                 .into_iter()
                 .chain(self.awaited.due())
                 .chain(self.rings.idle_due())
+                .chain(self.started.due())
                 .min(),
             _ => None,
         }

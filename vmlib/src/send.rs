@@ -11,6 +11,7 @@ use crate::{
     error::SendError,
     message::{Number, encode_slice, encode_value},
     primitive::{Attempt, Core, Shared},
+    started::Copy,
 };
 use bytes::Bytes;
 use serde::Serialize;
@@ -103,17 +104,6 @@ const LOAN_TIME: Duration = Duration::from_millis(1);
 /// receiver that computes costs this once for each ring that is full.
 const FULL_TIME: Duration = Duration::from_millis(2);
 
-/// One receiver's copy on its way.
-struct Copy {
-    to: Tid,
-    /// `None` until no other message is half sent to that receiver.
-    sending: Option<Sending>,
-    /// When the rest goes by the daemon if the ring is still full.
-    overflows_at: Option<Time>,
-    /// Bodies of the message were lent to the receiver.
-    lends: bool,
-}
-
 impl Shared {
     /// Sends `body` to each of `to`.
     pub(crate) fn send_to(
@@ -123,27 +113,22 @@ impl Shared {
         tag: i32,
         body: Bytes,
     ) -> Result<(), SendError> {
-        let len = body.len() as u64;
-        if len > limits::MESSAGE_MAX {
-            return Err(SendError::TooLong { len });
-        }
-        if let Some(to) = to.iter().copied().find(|to| to.sequence() == 0) {
-            return Err(SendError::NoTask { to });
-        }
+        check(to, &body)?;
         if let [to] = *to {
-            let mut copy = Copy::new(to);
+            let mut copy = Copy::new(Sending::new(to, context, tag, body));
             return self.run(|core, now| {
-                Ok(match copy.push(core, now, context, tag, &body)? {
+                Ok(match copy.push(core, now)? {
                     true => Attempt::Done(()),
                     false => Attempt::Wait(copy.overflows_at),
                 })
             });
         }
-        let mut copies: Vec<Copy> = to.iter().map(|&to| Copy::new(to)).collect();
+        let copy = |to: &Tid| Copy::new(Sending::new(*to, context, tag, body.clone()));
+        let mut copies: Vec<Copy> = to.iter().map(copy).collect();
         self.run(|core, now| {
             let mut first_error = None;
             let waiting = copies.len();
-            copies.retain_mut(|copy| match copy.push(core, now, context, tag, &body) {
+            copies.retain_mut(|copy| match copy.push(core, now) {
                 Ok(done) => !done,
                 Err(error) => {
                     first_error.get_or_insert(error);
@@ -169,39 +154,34 @@ impl Shared {
     }
 }
 
-impl Copy {
-    fn new(to: Tid) -> Self {
-        Copy {
-            to,
-            sending: None,
-            overflows_at: None,
-            lends: false,
-        }
+/// Whether a message may be sent to these receivers.
+pub(crate) fn check(to: &[Tid], body: &Bytes) -> Result<(), SendError> {
+    let len = body.len() as u64;
+    if len > limits::MESSAGE_MAX {
+        return Err(SendError::TooLong { len });
     }
+    match to.iter().copied().find(|to| to.sequence() == 0) {
+        Some(to) => Err(SendError::NoTask { to }),
+        None => Ok(()),
+    }
+}
 
-    /// Pushes as much as the channel takes; whether that was the rest. After an error this copy is
-    /// given up.
-    fn push(
-        &mut self,
-        core: &mut Core,
-        now: Time,
-        context: u32,
-        tag: i32,
-        body: &Bytes,
-    ) -> Result<bool, SendError> {
-        let sending = match &mut self.sending {
-            Some(sending) => sending,
-            None if !core.busy.is_empty() && core.busy.contains(&self.to) => return Ok(false),
-            None => {
-                self.sending.insert(
-                    core.endpoint
-                        .start_send(self.to, context, tag, body.clone()),
-                )
+impl Copy {
+    /// Pushes as much as the channel takes; whether that was the rest. After an error the message is
+    /// given up, unless it is pushed again.
+    fn push(&mut self, core: &mut Core, now: Time) -> Result<bool, SendError> {
+        let to = self.to();
+        if !self.is_begun {
+            let is_busy = !core.busy.is_empty() && core.busy.contains(&to);
+            if is_busy || core.started.holds(to)? {
+                return Ok(false);
             }
-        };
+            self.is_begun = true;
+        }
+        let sending = &mut self.sending;
         let overflows = self.overflows_at.is_some_and(|at| now >= at);
         let mut progress = core.poll_send(now, sending, overflows);
-        let lent = core.rings.is_lent(self.to);
+        let lent = core.rings.is_lent(to);
         self.lends |= lent;
         if lent || !matches!(progress, Ok(SendProgress::Done)) {
             // The ring states the chunks that the receiver has taken meanwhile.
@@ -209,36 +189,36 @@ impl Copy {
             progress = core.poll_send(now, sending, overflows);
         }
         match progress {
-            Ok(SendProgress::Done) if lent && core.rings.is_lent(self.to) && !overflows => {
+            Ok(SendProgress::Done) if lent && core.rings.is_lent(to) && !overflows => {
                 self.overflows_at.get_or_insert(clock::now() + LOAN_TIME);
-                core.busy.insert(self.to);
+                core.busy.insert(to);
                 Ok(false)
             }
             Ok(SendProgress::Done) => {
                 // The receiver has not read the bodies in time, or its ring was closed meanwhile.
-                let unread = core.rings.is_lent(self.to) || !core.rings.is_open(self.to);
+                let unread = core.rings.is_lent(to) || !core.rings.is_open(to);
                 if self.lends && unread {
-                    core.endpoint.resend_by_daemon(now, self.to, &mut core.out);
-                    core.rings.end_loan(self.to);
+                    core.endpoint.resend_by_daemon(now, to, &mut core.out);
+                    core.rings.end_loan(to);
                 }
                 if !core.busy.is_empty() {
-                    core.busy.remove(&self.to);
+                    core.busy.remove(&to);
                 }
                 Ok(true)
             }
             Ok(SendProgress::NeedsRoom) => {
                 self.overflows_at.get_or_insert(clock::now() + FULL_TIME);
-                core.busy.insert(self.to);
+                core.busy.insert(to);
                 Ok(false)
             }
             Ok(SendProgress::NeedsCredit) => {
                 self.overflows_at = None;
-                core.busy.insert(self.to);
+                core.busy.insert(to);
                 Ok(false)
             }
             Err(error) => {
-                core.busy.remove(&self.to);
-                Err(refused(self.to, error))
+                core.busy.remove(&to);
+                Err(refused(to, error))
             }
         }
     }
@@ -252,13 +232,24 @@ impl Copy {
 
     /// Leaves the receiver to the next message; the channel drops the half that it has.
     fn give_up(self, core: &mut Core) {
-        if self.sending.is_some() {
-            core.busy.remove(&self.to);
+        if self.is_begun {
+            core.busy.remove(&self.to());
         }
     }
 }
 
 impl Core {
+    /// Sends as much of the started messages as their channels take.
+    pub(crate) fn push_started(&mut self, now: Time) {
+        if self.started.are_sent() || self.phase.running().is_err() {
+            return;
+        }
+        // A started message must not wait for itself.
+        let mut started = std::mem::take(&mut self.started);
+        started.advance(|copy| copy.push(self, now));
+        self.started = started;
+    }
+
     /// Sends as much of a message as its ring, or else the daemon, takes.
     fn poll_send(
         &mut self,

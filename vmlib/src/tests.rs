@@ -6,6 +6,7 @@ mod collectives;
 mod groups;
 mod members;
 mod messages;
+mod nonblocking;
 mod process;
 mod relay;
 mod requests;

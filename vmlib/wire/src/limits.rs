@@ -244,6 +244,8 @@ pub const NAME_MAX: usize = 255;
 pub const PATH_MAX: usize = 4_096;
 /// Watches of one task.
 pub const WATCHES_MAX: usize = 65_536;
+/// Sends and receives of one task that were started and are not complete.
+pub const OPEN_REQUESTS_MAX: usize = 4_096;
 /// Tasks of whose ends one task is informed because it waits for their messages.
 pub const AWAITED_MAX: usize = 1_024;
 /// Time that a receive from one task waits before its library requests the notification of that
