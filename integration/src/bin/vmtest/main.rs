@@ -9,6 +9,7 @@ mod files;
 mod listening;
 mod pauses;
 mod portable;
+mod requests;
 mod shared;
 mod traffic;
 
@@ -52,6 +53,8 @@ fn main() -> anyhow::Result<()> {
         "ring-member" => traffic::ring_member(&vm),
         "collectives-until-told" => collectives::collectives(&vm, number(1)?),
         "collectives-member" => collectives::collectives_member(&vm, number(1)?),
+        "requests-until-told" => requests::requests(&vm, number(1)?, number(2)?),
+        "requests-member" => requests::requests_member(&vm),
         "early" => traffic::early(&vm),
         "early-receiver" => traffic::early_receiver(&vm),
         "exchange" => traffic::exchange(&vm, number(1)?),

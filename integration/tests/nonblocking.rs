@@ -1,0 +1,103 @@
+//! Tasks with started sends and receives, while they are moved, saved and restored: past their daemon
+//! by rings, and by the daemons.
+
+use std::{fs, time::Duration};
+use vm_integration::cluster::{Cluster, Node, client::Client, wait_for};
+use vm_wire::{
+    Tid,
+    agreed::ExitStatus,
+    console::{Answer, Request, TaskRow},
+    peer::MoveWay,
+};
+
+const MEMBERS: usize = 4;
+const MOVES: usize = 12;
+const LIMIT: Duration = Duration::from_secs(30);
+const NONE_LOST: &str = "none lost, doubled or out of order";
+
+/// Starts the program with its members on all hosts. Returns the master and the members.
+fn start(node: &Node, run: &mut Client) -> (Tid, Vec<TaskRow>) {
+    let members = MEMBERS.to_string();
+    // Messages of up to 3 MB are longer than the window.
+    let master = run.run("vmtest", &["requests-until-told", &members, "3000000"]);
+    let members = wait_for("the members and their processes", LIMIT, || {
+        let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
+            panic!("ps has no such answer");
+        };
+        let members: Vec<TaskRow> = rows.into_iter().skip(1).collect();
+        let run = members.iter().all(|row| row.usage.is_some());
+        (run && members.len() == MEMBERS).then_some(members)
+    });
+    (master, members)
+}
+
+/// Waits until each of these tasks has a ring: it has exchanged messages with a task of its host.
+fn await_rings(members: &[TaskRow]) {
+    for row in members {
+        let pid = row.usage.as_ref().expect("its host has said so").pid;
+        wait_for("a ring", LIMIT, || {
+            let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+            maps.contains("/memfd:vm-ring").then_some(())
+        });
+    }
+}
+
+fn tids(members: &[TaskRow]) -> Vec<Tid> {
+    members.iter().map(|row| row.tid).collect()
+}
+
+fn move_all(node: &Node, members: &[Tid]) {
+    node.await_movable(members);
+    for number in 0..MOVES {
+        let tid = members[number % members.len()];
+        let asked = Request::Move(tid, None, MoveWay::default());
+        let answer = node.client().ask(&asked);
+        assert!(
+            matches!(answer, Answer::Moved(_)),
+            "move {number}: {answer:?}"
+        );
+    }
+}
+
+/// Saves the application as it is, restores it, and lets it end.
+fn restart(node: &Node, mut run: Client, master: Tid) {
+    let mut console = node.client();
+    console.save(master, false).expect("it is saved");
+    console.save(master, true).expect("it is saved");
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    console.restart(master).expect("it is restored");
+    console.ends_well(NONE_LOST);
+}
+
+#[test]
+fn tasks_with_open_requests_move_from_host_to_host() {
+    let mut cluster = Cluster::on_loopback(1);
+    let mut run = cluster.nodes[0].client();
+    // All members are on one host at first.
+    let (_, members) = start(&cluster.nodes[0], &mut run);
+    await_rings(&members);
+    cluster.add(&[]);
+    move_all(&cluster.nodes[0], &tids(&members));
+    run.input(b"end\n");
+    run.ends_well(NONE_LOST);
+}
+
+#[test]
+fn tasks_of_one_host_with_open_requests_are_restored_from_their_checkpoint() {
+    let cluster = Cluster::on_loopback(1);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    let (master, members) = start(node, &mut run);
+    await_rings(&members);
+    restart(node, run, master);
+}
+
+#[test]
+fn tasks_of_several_hosts_with_open_requests_move_and_are_restored() {
+    let cluster = Cluster::on_loopback(3);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    let (master, members) = start(node, &mut run);
+    move_all(node, &tids(&members));
+    restart(node, run, master);
+}
