@@ -86,21 +86,22 @@ extern "C" fn leave_at_exit(status: c_int, _: *mut c_void) {
 impl Shared {
     /// Leaves the machine in order.
     pub(crate) fn leave(&self, status: i32) -> Result<(), ExitError> {
-        let unsent = self.finish_started()?;
+        self.leave_within(status, EXIT_TIME)
+    }
+
+    /// Leaves the machine in order. Waits at most `time` for the receivers of started sends.
+    pub(crate) fn leave_within(&self, status: i32, time: Duration) -> Result<(), ExitError> {
+        let unsent = self.finish_started(time)?;
         self.leave_now(status)?;
         match unsent {
-            Some((count, to)) => Err(ExitError::Unsent {
-                count,
-                to,
-                time: EXIT_TIME,
-            }),
+            Some((count, to)) => Err(ExitError::Unsent { count, to, time }),
             None => Ok(()),
         }
     }
 
-    /// Sends the messages of started sends; what is left of them after [`EXIT_TIME`].
-    fn finish_started(&self) -> Result<Option<(usize, Tid)>, TaskError> {
-        let until = now() + EXIT_TIME;
+    /// Sends the messages of started sends. Returns the number left after `time`, and the first receiver.
+    fn finish_started(&self, time: Duration) -> Result<Option<(usize, Tid)>, TaskError> {
+        let until = now() + time;
         self.run_in_any_phase(|core, now| {
             core.phase.running()?;
             Ok(match core.started.unsent() {

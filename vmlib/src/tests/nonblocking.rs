@@ -1,8 +1,11 @@
 //! Started sends and receives.
 
-use super::relay::{Relay, tid};
+use super::relay::{PATIENCE, Relay, tid};
 use crate::{ANY, Completed, ExitError, Request, StartError, Task, WaitError};
-use std::thread;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 use vm_wire::limits;
 
 const LONG: usize = 5_000_000;
@@ -152,7 +155,10 @@ fn a_full_inbox_holds_a_started_send_up_and_loses_nothing_of_it() {
     relay.with(|inner| inner.inbox_bytes = 200_000);
     let (a, b) = (relay.task(), relay.task());
     b.send_bytes(a.tid(), 1, vec![0; 300_000]).unwrap();
-    while a.probe(ANY, 1).unwrap().is_none() {}
+    let begun = Instant::now();
+    while a.probe(ANY, 1).unwrap().is_none() {
+        assert!(begun.elapsed() < PATIENCE);
+    }
     let mut request = a.start_send_bytes(b.tid(), 2, vec![7; LONG]).unwrap();
     assert!(matches!(request.wait(), Err(WaitError::Send(_))));
     assert!(a.send(b.tid(), 3, "behind it").is_err());
@@ -178,8 +184,11 @@ fn an_exit_gives_started_messages_up_that_nobody_takes() {
     let relay = Relay::new();
     let (a, b) = (relay.task(), relay.task());
     let _request = a.start_send_bytes(b.tid(), 1, vec![5; LONG]).unwrap();
-    let error = a.exit(0).unwrap_err();
-    assert!(matches!(error, ExitError::Unsent { count: 1, to, .. } if to == b.tid()));
+    let limit = Duration::from_millis(20);
+    let error = a.shared.leave_within(0, limit).unwrap_err();
+    assert!(
+        matches!(error, ExitError::Unsent { count: 1, to, time } if to == b.tid() && time == limit)
+    );
 }
 
 #[test]
