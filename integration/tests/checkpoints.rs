@@ -175,8 +175,10 @@ fn a_stopped_application_is_restarted_on_the_hosts_that_are_left() {
     );
     assert_eq!(report.hosts.iter().map(|(_, count)| count).sum::<u32>(), 2);
     late.ends_well(NONE_LOST);
-    let answer = late.ask(&Request::Ps(None));
-    assert_eq!(answer, Answer::Ps(Vec::new()));
+    // The master has ended; the other task is about to.
+    wait_for("the end of all tasks", PATIENCE, || {
+        (late.ask(&Request::Ps(None)) == Answer::Ps(Vec::new())).then_some(())
+    });
 }
 
 #[test]
