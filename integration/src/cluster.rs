@@ -26,7 +26,7 @@ use std::{
 use tempfile::TempDir;
 use vm_wire::{
     Tid,
-    console::{Answer, Conf, HostState, Request},
+    console::{Answer, Conf, HostState, Request, TaskRow},
 };
 
 /// Bound on a wait of a test for an event, unless the test gives another limit.
@@ -122,6 +122,22 @@ impl Node {
                 (answer == Answer::Check(Vec::new())).then_some(())
             });
         }
+    }
+
+    /// The `count` living tasks beside the first master, once their hosts have told of their
+    /// processes.
+    ///
+    /// # Panics
+    /// After [`PATIENCE`].
+    pub fn members(&self, count: usize) -> Vec<TaskRow> {
+        wait_for("the members and their processes", PATIENCE, || {
+            let Answer::Ps(rows) = self.client().ask(&Request::Ps(None)) else {
+                panic!("ps has no such answer");
+            };
+            let members: Vec<TaskRow> = rows.into_iter().skip(1).collect();
+            let run = members.iter().all(|row| row.usage.is_some());
+            (run && members.len() == count).then_some(members)
+        })
     }
 
     /// The coordinators that are children of the daemon.

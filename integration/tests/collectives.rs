@@ -1,13 +1,7 @@
 //! Collective calls on a machine of real daemons, while the members move from host to host.
 
-use std::time::Duration;
-use vm_integration::cluster::{Cluster, Node, client::Client, wait_for};
-use vm_wire::{
-    Tid,
-    agreed::ExitStatus,
-    console::{Answer, Request},
-    peer::MoveWay,
-};
+use vm_integration::cluster::{Cluster, Node, client::Client};
+use vm_wire::{Tid, agreed::ExitStatus};
 
 const MEMBERS: usize = 5;
 const MOVES: usize = 20;
@@ -17,13 +11,11 @@ const TOLD: &str = "rounds, every value right";
 /// Starts the program with its members on all hosts, and waits for them. Returns the members.
 fn start(node: &Node, run: &mut Client) -> (Tid, Vec<Tid>) {
     let master = run.run("vmtest", &["collectives-until-told", &MEMBERS.to_string()]);
-    let members = wait_for("the members", Duration::from_secs(20), || {
-        let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
-            panic!("ps has no such answer");
-        };
-        let members: Vec<Tid> = rows.iter().skip(1).map(|row| row.tid).collect();
-        (members.len() == MEMBERS).then_some(members)
-    });
+    let members = node
+        .members(MEMBERS)
+        .iter()
+        .map(|row| row.tid)
+        .collect::<Vec<Tid>>();
     node.await_movable(&members);
     (master, members)
 }
@@ -35,13 +27,7 @@ fn every_collective_call_is_right_while_its_members_move() {
     let mut run = node.client();
     let (_, members) = start(node, &mut run);
     for number in 0..MOVES {
-        let tid = members[number % MEMBERS];
-        let asked = Request::Move(tid, None, MoveWay::default());
-        let answer = node.client().ask(&asked);
-        assert!(
-            matches!(answer, Answer::Moved(_)),
-            "move {number}: {answer:?}"
-        );
+        node.client().move_elsewhere(members[number % MEMBERS]);
     }
     run.input(b"end\n");
     let finished = run.finish();

@@ -2,33 +2,23 @@
 //! by rings, and by the daemons.
 
 use std::{fs, time::Duration};
-use vm_integration::cluster::{Cluster, Node, client::Client, wait_for};
-use vm_wire::{
-    Tid,
-    agreed::ExitStatus,
-    console::{Answer, Request, TaskRow},
-    peer::MoveWay,
+use vm_integration::cluster::{
+    Cluster, Node,
+    client::{Client, NONE_LOST},
+    wait_for,
 };
+use vm_wire::{Tid, agreed::ExitStatus, console::TaskRow};
 
 const MEMBERS: usize = 4;
 const MOVES: usize = 12;
 const LIMIT: Duration = Duration::from_secs(30);
-const NONE_LOST: &str = "none lost, doubled or out of order";
 
 /// Starts the program with its members on all hosts. Returns the master and the members.
 fn start(node: &Node, run: &mut Client) -> (Tid, Vec<TaskRow>) {
     let members = MEMBERS.to_string();
     // Messages of up to 3 MB are longer than the window.
     let master = run.run("vmtest", &["requests-until-told", &members, "3000000"]);
-    let members = wait_for("the members and their processes", LIMIT, || {
-        let Answer::Ps(rows) = node.client().ask(&Request::Ps(None)) else {
-            panic!("ps has no such answer");
-        };
-        let members: Vec<TaskRow> = rows.into_iter().skip(1).collect();
-        let run = members.iter().all(|row| row.usage.is_some());
-        (run && members.len() == MEMBERS).then_some(members)
-    });
-    (master, members)
+    (master, node.members(MEMBERS))
 }
 
 /// Waits until each of these tasks has a ring: it has exchanged messages with a task of its host.
@@ -49,13 +39,8 @@ fn tids(members: &[TaskRow]) -> Vec<Tid> {
 fn move_all(node: &Node, members: &[Tid]) {
     node.await_movable(members);
     for number in 0..MOVES {
-        let tid = members[number % members.len()];
-        let asked = Request::Move(tid, None, MoveWay::default());
-        let answer = node.client().ask(&asked);
-        assert!(
-            matches!(answer, Answer::Moved(_)),
-            "move {number}: {answer:?}"
-        );
+        node.client()
+            .move_elsewhere(members[number % members.len()]);
     }
 }
 

@@ -5,17 +5,11 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{fs, time::Duration};
-use vm_integration::cluster::{Cluster, Node, wait_for};
-use vm_wire::{
-    Tid,
-    agreed::ExitStatus,
-    console::{Answer, Request, TaskRow},
-    peer::MoveWay,
-};
+use vm_integration::cluster::{Cluster, Node, client::NONE_LOST, wait_for};
+use vm_wire::{Tid, agreed::ExitStatus, console::TaskRow};
 
 const MOVES: u32 = 24;
 const MEMBERS: usize = 8;
-const NONE_LOST: &str = "none lost, doubled or out of order";
 const LIMIT: Duration = Duration::from_secs(30);
 /// A member of the ring exchanges messages with two others and its master.
 const PEERS: usize = 3;
@@ -23,17 +17,6 @@ const PEERS: usize = 3;
 fn moves() -> u32 {
     let wanted = std::env::var("VM_MOVES").ok();
     wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
-}
-
-/// The living tasks except the master, all with what their hosts say of their processes.
-fn members(node: &Node) -> Vec<TaskRow> {
-    wait_for("the members and their processes", LIMIT, || {
-        let Answer::Ps(mut rows) = node.client().ask(&Request::Ps(None)) else {
-            panic!("ps has no such answer");
-        };
-        rows.remove(0);
-        rows.iter().all(|row| row.usage.is_some()).then_some(rows)
-    })
 }
 
 /// The process of a member.
@@ -54,20 +37,12 @@ fn with_rings(tasks: &[TaskRow]) -> usize {
     tasks.iter().filter(has_ring).count()
 }
 
-/// Waits until that many of the members have rings.
-fn await_rings(node: &Node, count: usize) -> Vec<TaskRow> {
+/// Waits until `count` of the members have rings.
+fn await_rings(node: &Node, members: usize, count: usize) -> Vec<TaskRow> {
     wait_for("rings between the members", LIMIT, || {
-        let members = members(node);
+        let members = node.members(members);
         (with_rings(&members) >= count).then_some(members)
     })
-}
-
-fn move_to_other_host(node: &Node, tid: Tid) {
-    let moved = Request::Move(tid, None, MoveWay::default());
-    match node.client().ask(&moved) {
-        Answer::Moved(report) => assert_ne!(report.from, report.to),
-        answer => panic!("{tid}: {answer:?}"),
-    }
 }
 
 #[test]
@@ -76,7 +51,7 @@ fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
     let mut run = cluster.nodes[0].client();
     // The ring ends when it gets a line on its standard input.
     run.run("vmtest", &["ring-until-told", "200000"]);
-    let all = await_rings(&cluster.nodes[0], MEMBERS);
+    let all = await_rings(&cluster.nodes[0], MEMBERS, MEMBERS);
     assert_eq!(all.len(), MEMBERS);
     cluster.add(&[]);
     let node = &cluster.nodes[0];
@@ -84,13 +59,13 @@ fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
     node.await_movable(&tids);
     for number in 0..moves() as usize {
         // A peer that stands still for the time of a move must not hold the others up for good.
-        let stopped = members(node)[(number + 3) % MEMBERS].clone();
+        let stopped = node.members(MEMBERS)[(number + 3) % MEMBERS].clone();
         let process = Pid::from_raw(pid(&stopped) as i32).expect("it runs");
         kill_process(process, Signal::STOP).expect("it runs");
-        move_to_other_host(node, tids[number % MEMBERS]);
+        node.client().move_elsewhere(tids[number % MEMBERS]);
         kill_process(process, Signal::CONT).expect("it runs");
     }
-    let rows = await_rings(node, 2);
+    let rows = await_rings(node, MEMBERS, 2);
     for row in rows {
         let (rings, descriptors) = holds(pid(&row)).expect("it runs");
         assert!(rings <= PEERS, "{} has {rings} rings", row.tid);
@@ -108,12 +83,12 @@ fn an_application_with_rings_restarts_from_its_checkpoint() {
     let node = &cluster.nodes[0];
     let mut run = node.client();
     let master = run.run("vmtest", &["ring", "6", "200000"]);
-    await_rings(node, MEMBERS);
+    await_rings(node, MEMBERS, MEMBERS);
     let mut console = node.client();
     for _ in 0..3 {
         console.save(master, false).expect("it is saved");
         // The tasks that run on keep their rings.
-        await_rings(node, MEMBERS);
+        await_rings(node, MEMBERS, MEMBERS);
     }
     console.save(master, true).expect("it is saved");
     assert_eq!(run.finish().status, ExitStatus::Suspended);
@@ -127,14 +102,14 @@ fn a_ring_without_use_is_given_up_and_opened_again_on_demand() {
     let node = &cluster.nodes[0];
     let mut run = node.client();
     run.run("vmtest", &["pauses"]);
-    let both = await_rings(node, 2);
+    let both = await_rings(node, 2, 2);
     run.input(b"wait\n");
     // Both tasks sleep in a receive.
     wait_for("tasks without rings", LIMIT, || {
         (with_rings(&both) == 0).then_some(())
     });
     run.input(b"talk\n");
-    await_rings(node, 2);
+    await_rings(node, 2, 2);
     run.input(b"end\n");
     run.ends_well("each answered in order");
 }

@@ -1,9 +1,9 @@
 //! How a task leaves: in order, by call or at the end of its process.
 //!
-//! Messages of started sends go into their channels first, for a limited time; the rest is not sent, and
-//! nothing of it is received. Chunks that the channels retain go to the daemon, which sends them until they are acknowledged.
-//! Then the library requests the exit, and the task stays until the machine has agreed. A process that ends in
-//! order leaves by itself: a handler of the C library, which `exit` calls and tells the status.
+//! Messages of started sends go into their channels first, for a limited time; the rest is not sent.
+//! Chunks that the channels retain go to the daemon, which sends them until they are acknowledged.
+//! Then the library requests the exit, and the task stays until the machine has agreed. A process that
+//! ends in order leaves by itself: a handler of the C library, which `exit` calls and tells the status.
 //! (`atexit` is not told it, and a dropped handle does not know it: a `main` that returns an error
 //! drops first and fails after.) `on_exit` is of glibc, as is all that saves a process.
 //!

@@ -125,7 +125,7 @@ impl Task {
     ) -> Result<Request, StartError> {
         let filter = user_filter(from, tag);
         self.start(|core, now| {
-            // What has come goes to receives that were started before, or is unread.
+            // The messages in rings go to receives that were started before, or are unread.
             core.read_rings(None);
             let id = core.endpoint.start_receive(now, filter, &mut core.out);
             Operation::Receive(id, filter)

@@ -17,7 +17,9 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use vm_integration::sim::{self, Coverage, Failure, Options, Outcome, Turns};
+use vm_integration::sim::{
+    self, Coverage, Failure, Options, Outcome, Turns, ring_memory::RingCounts,
+};
 
 /// Simulate whole machines, from seeds, with faults.
 #[derive(Parser)]
@@ -45,7 +47,7 @@ struct Total {
     seeds: u64,
     events: u64,
     messages: u64,
-    rings: [u64; 4],
+    rings: RingCounts,
     tasks: u64,
     ended: u64,
     events_least: Option<u64>,
@@ -60,9 +62,7 @@ impl Total {
         self.seeds += 1;
         self.events += outcome.events;
         self.messages += outcome.messages;
-        for (sum, count) in self.rings.iter_mut().zip(outcome.rings) {
-            *sum += count;
-        }
+        self.rings += outcome.rings;
         self.tasks += outcome.tasks;
         self.ended += outcome.ended;
         if let Some(failure) = outcome.failure {
@@ -166,10 +166,10 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
         total.faults_least.unwrap_or(0),
         total.tasks,
         total.messages,
-        total.rings[0],
-        total.rings[1],
-        total.rings[2],
-        total.rings[3],
+        total.rings.opened,
+        total.rings.sends,
+        total.rings.kept,
+        total.rings.given_up,
         total.ended,
     );
     match total.failures.len() {
@@ -217,10 +217,10 @@ fn print_json(total: &Total, elapsed: Duration, us_per_event: f64) {
         "faults_least": total.faults_least,
         "tasks": total.tasks,
         "messages": total.messages,
-        "rings": total.rings[0],
-        "ring_sends": total.rings[1],
-        "ring_chunks_kept": total.rings[2],
-        "rings_given_up": total.rings[3],
+        "rings": total.rings.opened,
+        "ring_sends": total.rings.sends,
+        "ring_chunks_kept": total.rings.kept,
+        "rings_given_up": total.rings.given_up,
         "machines_ended": total.ended,
         "coverage": coverage,
         "moves": moves,

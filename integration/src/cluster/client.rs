@@ -11,6 +11,7 @@ use vm_wire::{
     agreed::ExitStatus,
     checkpoint::{CheckpointReport, RestartReport},
     console::{Answer, Input, Output, Request, RunEnd, RunSignal},
+    peer::MoveWay,
     place,
     task::{Failed, Place, Spawn},
     version::Offer,
@@ -172,6 +173,17 @@ impl Client {
         let finished = self.finish();
         assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
         assert!(finished.stdout.contains(text), "{finished:?}");
+    }
+
+    /// Moves a task to another host, which the machine chooses.
+    ///
+    /// # Panics
+    /// If the task is not moved.
+    pub fn move_elsewhere(&mut self, tid: Tid) {
+        match self.ask(&Request::Move(tid, None, MoveWay::default())) {
+            Answer::Moved(report) => assert_ne!(report.from, report.to),
+            answer => panic!("{tid} was not moved: {answer:?}"),
+        }
     }
 
     /// Makes a checkpoint of an application. With `stop` the application ends with it.

@@ -12,7 +12,7 @@ mod rings;
 use super::{
     ledger::{Ledger, MESSAGE_LEN_MAX},
     random::Random,
-    ring_memory::{End, Memory},
+    ring_memory::{End, Memory, RingCounts},
 };
 use asking::Asking;
 pub use requests::{MISSING_PROGRAM, PROGRAM};
@@ -71,10 +71,8 @@ pub struct Scene<'a> {
     pub memory: &'a mut VecDeque<Memory>,
     /// Tasks for which something is in a ring now.
     pub woken: &'a mut Vec<Tid>,
-    /// Number of sends by rings.
-    pub by_ring: &'a mut u64,
-    /// Number of rings that a task has closed.
-    pub given_up: &'a mut u64,
+    /// Counts of rings.
+    pub rings: &'a mut RingCounts,
     /// Frames for the daemon.
     pub out: &'a mut VecDeque<Frame>,
 }

@@ -49,6 +49,28 @@ impl Ring for &mut Lane {
     }
 }
 
+/// Counts of the rings of a run, or of several runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RingCounts {
+    /// Rings that were opened.
+    pub opened: u64,
+    /// Sends that used a ring.
+    pub sends: u64,
+    /// Chunks that a freeze has taken from a ring.
+    pub kept: u64,
+    /// Rings that a task has closed.
+    pub given_up: u64,
+}
+
+impl std::ops::AddAssign for RingCounts {
+    fn add_assign(&mut self, other: Self) {
+        self.opened += other.opened;
+        self.sends += other.sends;
+        self.kept += other.kept;
+        self.given_up += other.given_up;
+    }
+}
+
 /// The memory of a ring, which its two tasks share: the lane that each end writes.
 pub type Memory = Rc<RefCell<[Lane; 2]>>;
 

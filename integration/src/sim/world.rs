@@ -38,6 +38,7 @@ use super::{
     node::{Node, State},
     queue::{MS, Moment, Queue, SECOND},
     random::Random,
+    ring_memory::RingCounts,
 };
 use state::{Connection, Event, disks::Disks, history::History, shelf::Shelf, store::Store};
 pub use state::{Options, World};
@@ -76,9 +77,8 @@ pub struct Outcome {
     pub time: Moment,
     /// Messages that programs received.
     pub messages: u64,
-    /// Rings that were opened, sends that used one, chunks that a freeze has taken from one, and rings
-    /// that a task has closed.
-    pub rings: [u64; 4],
+    /// Counts of rings.
+    pub rings: RingCounts,
     /// Number of processes of tasks.
     pub tasks: u64,
     /// Machines that ended because a majority was lost.
@@ -97,9 +97,7 @@ impl Outcome {
         self.events += other.events;
         self.time += other.time;
         self.messages += other.messages;
-        for (sum, count) in self.rings.iter_mut().zip(other.rings) {
-            *sum += count;
-        }
+        self.rings += other.rings;
         self.tasks += other.tasks;
         self.ended += other.ended;
         self.coverage.add(&other.coverage);
@@ -157,7 +155,7 @@ impl World {
             halting: false,
             finished: false,
             events: 0,
-            rings: [0; 4],
+            rings: RingCounts::default(),
             outbox: Outbox::new(),
         };
         for slot in 0..hosts {

@@ -71,20 +71,21 @@ pub enum RingRead {
 pub struct RingUse {
     /// Chunks that were written, and chunks that were read.
     counters: [u64; 2],
-    /// Time of the first look that found these counters.
-    since: Time,
+    /// Time of the first look that found these counters; `None` before the first look.
+    since: Option<Time>,
 }
 
 impl RingUse {
     /// Looks at the counters. Returns whether the ring was unused for [`limits::RING_IDLE`].
     pub fn is_idle(&mut self, now: Time, counters: [u64; 2]) -> bool {
-        if self.counters != counters || self.since == Time::default() {
-            *self = RingUse {
-                counters,
-                since: now,
-            };
+        match self.since {
+            Some(since) if self.counters == counters => now.since(since) >= limits::RING_IDLE,
+            _ => {
+                let since = Some(now);
+                *self = RingUse { counters, since };
+                false
+            }
         }
-        now.since(self.since) >= limits::RING_IDLE
     }
 }
 

@@ -169,7 +169,7 @@ mod tests {
         let progress = a.poll_send(now, &mut sending, &mut from_a);
         assert_eq!(progress, Ok(SendProgress::NeedsCredit));
 
-        // What was sent is lost with the first process.
+        // The frames on their way are lost with the first process.
         from_a.clear();
         let mut a = Endpoint::of(now, a.state(), config(1));
         let mut sending = Sending::from(sending.state());

@@ -17,8 +17,8 @@ pub(super) const SEGMENT_BYTES: usize = 60 * 1024;
 pub(super) const LENT_SEGMENT_BYTES: usize = 1024 * 1024;
 
 /// Up to this number of members, one member is the parent of all others in barriers, in short
-/// reductions to all, and in long broadcasts on one host. On few cores a step of a tree, which wakes a process, takes longer than several
-/// messages of one process.
+/// reductions to all, and in long broadcasts on one host. On few cores a step of a tree, which wakes a
+/// process, takes longer than several messages of one process.
 pub(crate) const FLAT_MEMBERS: usize = 16;
 /// Up to this length a reduction to all is short. Bytes.
 const FLAT_BYTES: usize = 4 * 1024;

@@ -105,7 +105,7 @@ impl Program {
             .poll_send_by(now, sending, (&mut ring, overflows), scene.out);
         if lane.chunks.len() > before {
             scene.woken.push(to);
-            *scene.by_ring += 1;
+            scene.rings.sends += 1;
         }
         sent
     }
@@ -151,7 +151,7 @@ impl Program {
         self.close_ring_to(peer, scene);
         let closed = RingClosed { peer, id }.frame();
         scene.out.push_back(closed.between(self.me, Tid::NONE));
-        *scene.given_up += 1;
+        scene.rings.given_up += 1;
     }
 
     fn close_ring_to(&mut self, peer: Tid, scene: &mut Scene) {

@@ -314,7 +314,7 @@ impl World {
             .as_ref()
             .is_some_and(|program| program.request() == Some(Op::Exit));
         if !leaves && let Some(program) = &mut process.program {
-            self.rings[2] += program.close_rings();
+            self.rings.kept += program.close_rings();
         }
         let Some(program) = process.program.clone().filter(|_| !leaves) else {
             let failed = Failed::new(FailKind::Busy, "it is leaving the machine");

@@ -21,6 +21,7 @@ use crate::sim::{
     program::Sabotage,
     queue::{Moment, Queue},
     random::Random,
+    ring_memory::RingCounts,
 };
 use disks::{Disks, PartSent};
 use fault::{Ambush, Heal};
@@ -191,9 +192,7 @@ pub struct World {
     pub(super) halting: bool,
     pub(super) finished: bool,
     pub(super) events: u64,
-    /// Rings that were opened, sends that used one, chunks that a freeze has taken from one, and rings
-    /// that a task has closed.
-    pub(super) rings: [u64; 4],
+    pub(super) rings: RingCounts,
     pub(super) outbox: Outbox,
 }
 

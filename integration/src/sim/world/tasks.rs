@@ -238,7 +238,7 @@ impl World {
             let failed = Input::RingFailed { id, ends };
             return self.queue.after(1, Event::Input(slot, failed));
         }
-        self.rings[0] += 1;
+        self.rings.opened += 1;
         let memory = Memory::default();
         for (tid, frame) in *ends {
             if let Some(index) = self.process_of(slot, tid) {
@@ -266,7 +266,6 @@ impl World {
         let key = if secluded { program.app() } else { Tid::NONE };
         let roster = self.rosters.get(&key).map_or(&[][..], Vec::as_slice);
         let (mut out, mut woken) = (VecDeque::new(), Vec::new());
-        let [_, by_ring, _, given_up] = &mut self.rings;
         let mut scene = Scene {
             now: time,
             roster,
@@ -280,8 +279,7 @@ impl World {
             sabotage: self.options.sabotage,
             memory: &mut process.memory,
             woken: &mut woken,
-            by_ring,
-            given_up,
+            rings: &mut self.rings,
             out: &mut out,
         };
         let pause = program.step(&mut process.socket, &mut scene)?;
