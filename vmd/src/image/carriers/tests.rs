@@ -8,6 +8,7 @@ use rustix::{
     process::{WaitId, WaitIdOptions},
 };
 use std::{
+    io::ErrorKind,
     os::fd::AsFd,
     process::Stdio,
     sync::{Arc, mpsc},
@@ -62,7 +63,11 @@ impl HeldUp {
         self.may.send(()).expect("it waits");
         loop {
             let mut events = Events::with_capacity(1);
-            self.poll.poll(&mut events, None).expect("it is woken");
+            match self.poll.poll(&mut events, None) {
+                // A child of another test of this process ended, and its signal came to this thread.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                woken => woken.expect("it is woken"),
+            }
             if let Some(news) = carriers.take_started(&mut self.helpers) {
                 return news;
             }
