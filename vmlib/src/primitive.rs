@@ -559,7 +559,8 @@ impl Core {
     }
 
     /// A ring was opened by the daemon.
-    fn open_ring(&mut self, open: &RingOpen) {
+    fn open_ring(&mut self, open: &RingOpen, sockets: &Sockets) {
+        ring::admit_tasks(&sockets.data);
         let fds = self.incoming.descriptors();
         let fits = matches!(self.phase, Phase::Running);
         if !fits || !fds.is_some_and(|fds| self.rings.open(open, fds)) {
@@ -596,7 +597,7 @@ impl Core {
             // Chunks that peers wrote into rings before these frames go before them.
             self.read_rings(None);
             while let Some(frame) = self.incoming.next_frame()? {
-                self.handle(frame, now)?;
+                self.handle(frame, sockets, now)?;
             }
             self.rings.state_progress(&mut self.endpoint);
             if !self.more {
@@ -607,7 +608,7 @@ impl Core {
     }
 
     /// A frame came from the daemon.
-    fn handle(&mut self, frame: Frame, now: Time) -> Result<(), LinkError> {
+    fn handle(&mut self, frame: Frame, sockets: &Sockets, now: Time) -> Result<(), LinkError> {
         match frame.header.op {
             // What is retained is with the daemon, which answers for this task from now on.
             op if !matches!(self.phase, Phase::Running)
@@ -629,7 +630,7 @@ impl Core {
                 self.rings.read_last(&mut self.endpoint, ended.tid);
                 self.endpoint.ended(now, ended, &mut self.out);
             }
-            Op::RingOpen => self.open_ring(&RingOpen::read(&frame)?),
+            Op::RingOpen => self.open_ring(&RingOpen::read(&frame)?, sockets),
             Op::RingClosed => self.close_ring(&RingClosed::read(&frame)?, now),
             Op::HostEvent => self.endpoint.host_event(HostEvent::read(&frame)?),
             Op::Failed

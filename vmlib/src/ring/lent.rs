@@ -7,10 +7,32 @@
 //! The process that has the sender's id may be another one by now, or another program. So the same
 //! call reads a *cookie* behind the body: a number that the sender has in its own memory.
 //!
-//! The `unsafe` part here is that system call.
+//! Some systems let only ancestors read a process's memory (the setting `ptrace_scope` 1 of Yama). There
+//! the owner names its daemon: the daemon's descendants, which the other tasks are, may read, too. Where
+//! the system refuses nevertheless, long bodies go through the lane.
+//!
+//! The `unsafe` part here is the system call that reads.
 
-use rustix::io::Errno;
+use rustix::{
+    fd::AsFd,
+    io::Errno,
+    process::{PTracer, set_ptracer},
+};
 use std::mem::size_of;
+use vm_local::Peer;
+
+/// Lets the tasks of this host read the memory of this process: those that the daemon at the other end
+/// of its data socket has started. A restored process calls this anew.
+pub(crate) fn admit_tasks(data: &impl AsFd) {
+    if let Ok(Peer {
+        process: Some(daemon),
+        ..
+    }) = vm_local::peer(data)
+    {
+        // A system without Yama has no such setting, and refuses the call.
+        let _ = set_ptracer(PTracer::ProcessID(daemon));
+    }
+}
 
 /// Bytes of a body from which on it is lent: a system call costs as much as a copy of about so much.
 pub(super) const LEND_MIN: usize = 32 * 1024;

@@ -26,6 +26,7 @@ mod tests;
 mod watch;
 mod writer;
 
+pub(crate) use lent::admit_tasks;
 pub(crate) use watch::Watch;
 
 use area::{Mapped, Use};
