@@ -579,8 +579,15 @@ impl Core {
     }
 
     fn close_ring(&mut self, closed: &RingClosed, now: Time) {
-        if self.rings.has(closed.peer, closed.id) {
-            self.rings.close(&mut self.endpoint, closed.peer, now);
+        let peer = closed.peer;
+        if !self.rings.has(peer, closed.id) {
+            return;
+        }
+        let lends = self.rings.is_lent(peer);
+        self.rings.close(&mut self.endpoint, peer, now);
+        if lends {
+            // A peer that has closed its end does not read this task's memory any more.
+            self.endpoint.resend_by_daemon(now, peer, &mut self.out);
         }
     }
 

@@ -188,6 +188,11 @@ impl Copy {
             core.rings.look(&mut core.endpoint, now);
             progress = core.poll_send(now, sending, overflows);
         }
+        if self.lends && core.rings.is_loan_lost(to) {
+            core.endpoint.resend_by_daemon(now, to, &mut core.out);
+            core.rings.end_loan(to);
+            self.lends = false;
+        }
         match progress {
             Ok(SendProgress::Done) if lent && core.rings.is_lent(to) && !overflows => {
                 self.overflows_at.get_or_insert(clock::now() + LOAN_TIME);
@@ -195,9 +200,8 @@ impl Copy {
                 Ok(false)
             }
             Ok(SendProgress::Done) => {
-                // The receiver has not read the bodies in time, or its ring was closed meanwhile.
-                let unread = core.rings.is_lent(to) || !core.rings.is_open(to);
-                if self.lends && unread {
+                // The receiver has not read the bodies in time.
+                if self.lends && core.rings.is_lent(to) {
                     core.endpoint.resend_by_daemon(now, to, &mut core.out);
                     core.rings.end_loan(to);
                 }

@@ -39,6 +39,7 @@ use vm_wire::{
     Tid, limits,
     task::{RingClosed, RingOpen},
 };
+use watch::Outgoing;
 use writer::Writer;
 
 /// Messages to one peer after which the daemon is asked for a ring. A shorter conversation is not worth
@@ -147,14 +148,14 @@ impl Rings {
         self.all.iter_mut().find(|ring| ring.peer == peer)
     }
 
-    /// Whether there is a ring to a peer.
-    pub fn is_open(&mut self, peer: Tid) -> bool {
-        self.to(peer).is_some()
-    }
-
     /// Whether a body is lent to a peer that has not read it yet.
     pub fn is_lent(&mut self, peer: Tid) -> bool {
         self.to(peer).is_some_and(|ring| ring.is_lent())
+    }
+
+    /// Whether a peer will not read what was lent to it: its ring is closed, or the system refuses it.
+    pub fn is_loan_lost(&mut self, peer: Tid) -> bool {
+        self.to(peer).is_none_or(|ring| ring.is_loan_refused())
     }
 
     /// Nothing is lent to a peer any more: its chunks went by the daemon.
@@ -272,7 +273,12 @@ impl Rings {
                 watch.incoming(ring.memory.incoming, ring.reader.tail);
             }
             if is_blocked(ring.peer) {
-                watch.outgoing(ring.memory.outgoing, ring.writer.tail(), ring.taken);
+                watch.outgoing(Outgoing {
+                    lane: ring.memory.outgoing,
+                    tail: ring.writer.tail(),
+                    taken: ring.taken,
+                    lends: ring.is_lent(),
+                });
             }
         }
     }
@@ -299,8 +305,15 @@ impl Ring {
             let fill = |into: &mut Vec<u8>| self.reader.fill(&slot, into);
             match endpoint.read_ring(&slot.header, slot.len, wanted, fill) {
                 RingRead::Taken(message) => found = message,
-                RingRead::Early | RingRead::Unread => {
+                RingRead::Early => {
                     self.early = true;
+                    break;
+                }
+                RingRead::Unread => {
+                    self.early = true;
+                    // The writer that waits for this chunk sends it by the daemon.
+                    let lane = self.memory.incoming;
+                    writer::wake_if(lane.writer_sleeps(), self.memory.wake());
                     break;
                 }
             }
@@ -345,5 +358,10 @@ impl Ring {
     /// Whether the peer has not taken yet a body that was lent to it.
     fn is_lent(&self) -> bool {
         self.writer.lent > self.taken
+    }
+
+    /// Whether a body is lent to the peer, and the peer says that it cannot read it.
+    fn is_loan_refused(&self) -> bool {
+        self.is_lent() && self.memory.outgoing.lends_not().load(Acquire) != 0
     }
 }

@@ -4,11 +4,12 @@ use super::{
     lane::{BODIES, LANE_BYTES, Lane, SLOTS, State},
     lent::LEND_MIN,
     reader::Reader,
+    watch::{Outgoing, Watch},
     writer::Writer,
 };
 use bytes::Bytes;
-use std::{process, thread};
-use vm_endpoint::{Ring, RingError};
+use std::{collections::VecDeque, process, thread};
+use vm_endpoint::{Endpoint, EndpointConfig, Ring, RingError, RingRead, Time};
 use vm_wire::{Frame, Header, HostId, MachineId, Op, Tid, limits};
 
 /// The memory of a lane, aligned as a page is.
@@ -194,6 +195,55 @@ fn long_bodies_go_through_the_lane_if_the_reader_cannot_read_the_senders_memory(
     let sent = chunk(2, writer.chunk_max(total), total as u64);
     assert_eq!(writer.push(&sent), Ok(()));
     assert_eq!(read(&mut reader), Some(sent));
+}
+
+#[test]
+fn a_body_beside_a_wrong_cookie_is_discarded_and_comes_by_the_daemon() {
+    let memory = Memory::new();
+    let (mut writer, mut reader) = ends(&memory);
+    let mut endpoint = Endpoint::new(EndpointConfig {
+        me: task(2),
+        window_bytes: 1 << 20,
+        inbox_bytes: 1 << 20,
+        epoch: 0,
+        generation: 5,
+        ring_after: None,
+    });
+    let total = 2 * LEND_MIN + 1024 * 1024;
+    let sent = chunk(1, LEND_MIN, total as u64);
+    assert_eq!(writer.push(&sent), Ok(()));
+    // Another process has the sender's id and something at the body's address.
+    let (address, cookie) = memory.lane().cookie(0);
+    memory.lane().set_cookies(address, !cookie);
+    let mut watch = Watch::default();
+    watch.outgoing(Outgoing {
+        lane: memory.lane(),
+        tail: writer.tail(),
+        taken: 0,
+        lends: true,
+    });
+    assert!(!watch.is_ready());
+    let take = |reader: &mut Reader, endpoint: &mut Endpoint| {
+        let slot = reader.peek(task(1), task(2)).unwrap();
+        let fill = |into: &mut Vec<u8>| reader.fill(&slot, into);
+        let read = endpoint.read_ring(&slot.header, slot.len, None, fill);
+        reader.tail += u64::from(read == RingRead::Taken(None));
+        read
+    };
+    assert_eq!(take(&mut reader, &mut endpoint), RingRead::Unread);
+    assert_eq!(endpoint.taken().next(), Some((task(1), 0)));
+    // The sender sees that, even if it has no credit for the rest of the message.
+    assert!(watch.is_ready());
+    endpoint.handle(Time(1), sent, &mut VecDeque::new());
+    assert_eq!(endpoint.taken().next(), Some((task(1), 1)));
+    // The slot is a duplicate now, and the next body goes through the lane.
+    assert_eq!(take(&mut reader, &mut endpoint), RingRead::Taken(None));
+    let len = writer.chunk_max(total);
+    let mut next = chunk(2, len, total as u64);
+    next.header.offset = LEND_MIN as u64;
+    assert_eq!(writer.push(&next), Ok(()));
+    assert_eq!(take(&mut reader, &mut endpoint), RingRead::Taken(None));
+    assert_eq!(endpoint.taken().next(), Some((task(1), 2)));
 }
 
 #[test]

@@ -15,8 +15,20 @@ use std::sync::atomic::{
 pub(crate) struct Watch {
     /// Lanes, and the slots that were read of each.
     incoming: Vec<(Lane, u64)>,
-    /// Lanes to peers to which a message is half sent, and what was known of them.
-    outgoing: Vec<(Lane, u64, u64)>,
+    /// Lanes to peers to which a message is half sent.
+    outgoing: Vec<Outgoing>,
+}
+
+/// A lane to a peer to which a message is half sent, and what was known of the lane.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub lane: Lane,
+    /// Slots that the peer had read.
+    pub tail: u64,
+    /// The last chunk that the peer had taken.
+    pub taken: u64,
+    /// A body is lent to the peer.
+    pub lends: bool,
 }
 
 impl Watch {
@@ -31,9 +43,9 @@ impl Watch {
         self.incoming.push((lane, tail));
     }
 
-    /// Watches for room in a lane, and for acknowledgements.
-    pub(super) fn outgoing(&mut self, lane: Lane, tail: u64, taken: u64) {
-        self.outgoing.push((lane, tail, taken));
+    /// Watches for room in a lane, for acknowledgements, and for a peer that cannot read what is lent.
+    pub(super) fn outgoing(&mut self, outgoing: Outgoing) {
+        self.outgoing.push(outgoing);
     }
 
     /// Whether nothing is watched.
@@ -52,10 +64,7 @@ impl Watch {
     /// Whether something has come.
     pub fn is_ready(&self) -> bool {
         let written = |(lane, tail): &(Lane, u64)| lane.number(*tail).load(Acquire) == tail + 1;
-        let read = |(lane, tail, taken): &(Lane, u64, u64)| {
-            lane.tail().load(Acquire) != *tail || lane.taken().load(Acquire) != *taken
-        };
-        self.incoming.iter().any(written) || self.outgoing.iter().any(read)
+        self.incoming.iter().any(written) || self.outgoing.iter().any(Outgoing::is_ready)
     }
 
     /// Says in each lane that this task sleeps. Returns whether something has come meanwhile.
@@ -63,7 +72,7 @@ impl Watch {
         for (lane, _) in &self.incoming {
             lane.reader_sleeps().store(1, SeqCst);
         }
-        for (lane, ..) in &self.outgoing {
+        for Outgoing { lane, .. } in &self.outgoing {
             lane.writer_sleeps().store(1, SeqCst);
         }
         fence(SeqCst);
@@ -75,8 +84,18 @@ impl Watch {
         for (lane, _) in &self.incoming {
             lane.reader_sleeps().store(0, SeqCst);
         }
-        for (lane, ..) in &self.outgoing {
+        for Outgoing { lane, .. } in &self.outgoing {
             lane.writer_sleeps().store(0, SeqCst);
         }
+    }
+}
+
+impl Outgoing {
+    /// Whether the send can go on, or has to take another route.
+    fn is_ready(&self) -> bool {
+        let lane = self.lane;
+        lane.tail().load(Acquire) != self.tail
+            || lane.taken().load(Acquire) != self.taken
+            || self.lends && lane.lends_not().load(Acquire) != 0
     }
 }
