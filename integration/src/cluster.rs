@@ -12,6 +12,7 @@ pub mod groups;
 pub mod network;
 pub mod objects;
 pub mod processes;
+pub mod rings;
 
 use client::Client;
 use network::Network;

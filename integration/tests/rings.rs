@@ -4,9 +4,14 @@
 //! `VM_MOVES=1000 cargo test --test rings` makes 1000 moves.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::{fs, time::Duration};
-use vm_integration::cluster::{Cluster, Node, client::NONE_LOST, wait_for};
-use vm_wire::{Tid, agreed::ExitStatus, console::TaskRow};
+use std::time::Duration;
+use vm_integration::cluster::{
+    Cluster,
+    client::NONE_LOST,
+    rings::{await_rings, holdings, pid, with_rings},
+    wait_for,
+};
+use vm_wire::{Tid, agreed::ExitStatus};
 
 const MOVES: u32 = 24;
 const MEMBERS: usize = 8;
@@ -17,32 +22,6 @@ const PEERS: usize = 3;
 fn moves() -> u32 {
     let wanted = std::env::var("VM_MOVES").ok();
     wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
-}
-
-/// The process of a member.
-fn pid(row: &TaskRow) -> u32 {
-    row.usage.as_ref().expect("its host has said so").pid
-}
-
-/// Rings that a process has mapped, and its open descriptors.
-fn holds(pid: u32) -> Option<(usize, usize)> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count();
-    Some((maps.matches("/memfd:vm-ring").count(), descriptors))
-}
-
-/// How many of these tasks have rings.
-fn with_rings(tasks: &[TaskRow]) -> usize {
-    let has_ring = |row: &&TaskRow| holds(pid(row)).is_some_and(|(rings, _)| rings > 0);
-    tasks.iter().filter(has_ring).count()
-}
-
-/// Waits until `count` of the members have rings.
-fn await_rings(node: &Node, members: usize, count: usize) -> Vec<TaskRow> {
-    wait_for("rings between the members", LIMIT, || {
-        let members = node.members(members);
-        (with_rings(&members) >= count).then_some(members)
-    })
 }
 
 #[test]
@@ -67,7 +46,8 @@ fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
     }
     let rows = await_rings(node, MEMBERS, 2);
     for row in rows {
-        let (rings, descriptors) = holds(pid(&row)).expect("it runs");
+        let holdings = holdings(pid(&row)).expect("it runs");
+        let (rings, descriptors) = (holdings.rings, holdings.descriptors);
         assert!(rings <= PEERS, "{} has {rings} rings", row.tid);
         // Three standard streams, two sockets, the eventfd of the task and those of its peers, and
         // what a save may have open.

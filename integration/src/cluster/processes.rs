@@ -48,3 +48,13 @@ pub fn of_folder(folder: &Path) -> impl Iterator<Item = i32> {
     let names = move |pid: i32, name| String::from_utf8_lossy(&read(pid, name)).contains(&mark);
     all().filter(move |pid| names(*pid, "environ") || names(*pid, "cmdline"))
 }
+
+/// Whether a process is a descendant of another one.
+pub fn is_descendant(pid: i32, ancestor: i32) -> bool {
+    let parent = |pid: &i32| {
+        let status = String::from_utf8_lossy(&read(*pid, "status")).into_owned();
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+        line.and_then(|number| number.trim().parse().ok())
+    };
+    std::iter::successors(parent(&pid), parent).any(|it| it == ancestor)
+}

@@ -5,10 +5,13 @@
 
 mod calls;
 mod collectives;
+mod faults;
 mod files;
+mod garbage;
 mod listening;
 mod pauses;
 mod portable;
+mod refusing;
 mod requests;
 mod shared;
 mod traffic;
@@ -28,6 +31,9 @@ fn main() -> anyhow::Result<()> {
             .with_context(|| format!("argument {index} of {role}"))?
             .parse()?)
     };
+    if role == "refusing" {
+        return refusing::refusing(&args[1], &args[2..]);
+    }
     if role == "idle-with-threads" {
         std::thread::spawn(|| {
             loop {
@@ -51,6 +57,13 @@ fn main() -> anyhow::Result<()> {
         "pauses" => pauses::pauses(&vm),
         "talker" => pauses::talker(&vm, Tid(number(1)?)),
         "ring-member" => traffic::ring_member(&vm),
+        "duet" => faults::duet(&vm, &args[1], &args[2]),
+        "duet-member" => faults::duet_member(&vm, number(1)?, number(2)?),
+        "survivors" => faults::survivors(&vm, number(1)?, &args[2]),
+        "survivor" => faults::survivor(&vm, &args[1]),
+        "garbage" => garbage::garbage(&vm, number(1)?),
+        "garbage-reader" => garbage::garbage_reader(&vm),
+        "garbage-writer" => garbage::garbage_writer(&vm, number(1)?),
         "collectives-until-told" => collectives::collectives(&vm, number(1)?),
         "collectives-member" => collectives::collectives_member(&vm, number(1)?),
         "requests-until-told" => requests::requests(&vm, number(1)?, number(2)?),
