@@ -16,7 +16,7 @@ pub struct Arguments {
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub turns: u32,
     /// Measure only the rows whose name contains this text; the rows of heat, which take minutes,
-    /// are measured only if they are named
+    /// and of 500 tasks, which take much memory, are measured only if they are named
     #[arg(long, global = true, value_name = "TEXT", default_value = "")]
     pub only: String,
     /// Prefix of an MPI to compare with, which has bin/mpicc and bin/mpirun. Also found: prefixes in
@@ -66,6 +66,15 @@ pub enum Role {
         bytes: usize,
         /// Number of tasks.
         count: u32,
+    },
+    /// A task that exchanges small messages with its neighbours, and then waits.
+    #[command(hide = true)]
+    Waiter {
+        /// Number of neighbours on each side.
+        reach: usize,
+        /// Exchange messages from time to time instead.
+        #[arg(long)]
+        goes_on: bool,
     },
     /// A task that exchanges small messages with another, and measures.
     #[command(hide = true)]

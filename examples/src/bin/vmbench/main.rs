@@ -22,6 +22,7 @@
 //! | [`bare`] | the other side: partners that are bare processes |
 //! | [`relay`] | the process between those |
 //! | [`sealed`] | memory that goes to another process, encrypted |
+//! | [`waiting`] | processor time of tasks that wait, and memory that tasks share |
 //! | [`others`] | what moves cost those that have no part in them |
 //! | [`saved`] | checkpoints, restarts and recovery, of machines of their own |
 //! | [`peers`] | the same works with vmlib and with installations of MPI |
@@ -43,6 +44,7 @@ mod rows;
 mod saved;
 mod sealed;
 mod tags;
+mod waiting;
 
 use anyhow::{Context, Result, bail, ensure};
 use arguments::{Arguments, Role};
@@ -72,6 +74,7 @@ fn main() -> Result<ExitCode> {
             tells,
         }) => ours::churner(*bytes, *percent, *tells)?,
         Some(Role::Holders { bytes, count }) => saved::holders::master(*bytes, *count)?,
+        Some(Role::Waiter { reach, goes_on }) => waiting::waiter(*reach, *goes_on)?,
         Some(Role::Pinger) => others::pinger()?,
         Some(Role::Ponger) => others::ponger()?,
         Some(Role::Work {

@@ -52,6 +52,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
                 };
                 Row::new(plan, time, None, Some(quiet))
             }
+            What::Waiting | What::IdlePair | What::ManyTasks => {
+                Row::new(plan, ours.waiting(plan)?, None, None)
+            }
             _ => row(&ours, plan, arguments.turns)?,
         });
         bar.inc(1);

@@ -5,6 +5,7 @@ use crate::{
     plans::{Hosts, Plan, What},
     sealed,
     tags::{ANSWER, ECHO, FLUSH, STOP, TAKE},
+    waiting,
 };
 use anyhow::{Context, Result, bail, ensure};
 use std::time::{Duration, Instant};
@@ -82,6 +83,9 @@ impl Ours {
             What::Freeze { .. } | What::Move | What::Others(_) => {
                 bail!("moves are measured by themselves")
             }
+            What::Waiting | What::IdlePair | What::ManyTasks => {
+                bail!("tasks that wait are measured by themselves")
+            }
             What::Saved(_) => bail!("checkpoints are measured from outside"),
             What::Spawn => {
                 let greeters = Spawn::new(&self.program).arg("greeter").on(host);
@@ -142,6 +146,16 @@ impl Ours {
             others::pin(process, None)?;
         }
         measured
+    }
+
+    /// The figure of a row about tasks that wait, or about memory, on this host.
+    pub fn waiting(&self, plan: &Plan) -> Result<f64> {
+        let (vm, program, host) = (&self.vm, &self.program, &self.near.host);
+        match plan.what {
+            What::Waiting => waiting::processor_time(vm, program, host, plan.count),
+            What::IdlePair => waiting::of_idle_pair(vm, program, host),
+            _ => waiting::of_many(vm, program, host, plan.count),
+        }
     }
 
     /// Sends the partners the message that ends them.

@@ -37,6 +37,14 @@ const DETECTION_GOAL: Goal = Goal::Micros(5_000_000.0);
 const CHECKPOINTS_GOAL: Goal = Goal::Ratio(1.03);
 const IDLE_GOAL: Goal = Goal::Ratio(1.005);
 
+/// Goal for the processor time of a task that waits. Microseconds in each second: the library looks
+/// at its timers a few times in ten seconds.
+const WAITING_GOAL: Goal = Goal::Micros(50.0);
+/// Goals for the memory that two tasks share ten seconds after their last message, and for all
+/// memory of 500 tasks of which each exchanges messages with eight others.
+const IDLE_PAIR_GOAL: Goal = Goal::Kib(4.0);
+const MANY_TASKS_GOAL: Goal = Goal::Kib(1024.0 * 1024.0);
+
 /// The greatest good value of a figure; for [`Goal::Rate`] the least.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(untagged)]
@@ -45,6 +53,8 @@ pub enum Goal {
     Ratio(f64),
     /// Bound for ours. Microseconds.
     Micros(f64),
+    /// Bound for ours. KiB.
+    Kib(f64),
     /// Bound for ours minus raw. Microseconds.
     More(f64),
     /// The least ratio of the rate of ours to that of raw.
@@ -80,8 +90,25 @@ pub enum What {
     Move,
     /// The time of round trips of other tasks.
     Others(Beside),
+    /// The processor time of tasks that wait.
+    Waiting,
+    /// The memory that two tasks share some time after their last message.
+    IdlePair,
+    /// The memory of many tasks that exchange messages with several others each.
+    ManyTasks,
     /// Measured from outside: applications with a console.
     Saved(Saved),
+}
+
+/// The unit of a row's figures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Unit {
+    /// Microseconds.
+    #[serde(rename = "µs")]
+    Micros,
+    /// KiB of memory.
+    #[serde(rename = "KiB")]
+    Kib,
 }
 
 /// The load beside the pair of other tasks.
@@ -150,9 +177,17 @@ impl Plan {
         !matches!(self.what, What::Saved(_))
     }
 
-    /// Whether the row takes minutes, and is measured only by request.
+    /// Whether the row takes minutes or a gigabyte of memory, and is measured only by request.
     fn is_long(&self) -> bool {
-        matches!(self.what, What::Saved(Saved::Policy(..)))
+        matches!(self.what, What::Saved(Saved::Policy(..)) | What::ManyTasks)
+    }
+
+    /// The unit of the row's figures.
+    pub fn unit(&self) -> Unit {
+        match self.what {
+            What::IdlePair | What::ManyTasks => Unit::Kib,
+            _ => Unit::Micros,
+        }
     }
 }
 
@@ -165,9 +200,38 @@ pub fn chosen(only: &str) -> Vec<Plan> {
 /// The rows in the order in which they are shown.
 pub fn plans() -> Vec<Plan> {
     let mut plans = messages();
+    plans.extend(waiting());
     plans.extend(moves());
     plans.extend(saved());
     plans
+}
+
+/// Tasks that wait, and the memory of tasks.
+fn waiting() -> Vec<Plan> {
+    let plan = |(name, what, count, goal): (&str, What, usize, Goal)| Plan {
+        name: name.to_owned(),
+        what,
+        hosts: Hosts::One,
+        size: 0,
+        count,
+        goal: Some(goal),
+    };
+    let rows = [
+        (
+            "processor time of each of 16 waiting tasks in a second",
+            What::Waiting,
+            16,
+            WAITING_GOAL,
+        ),
+        ("memory of an idle pair", What::IdlePair, 2, IDLE_PAIR_GOAL),
+        (
+            "memory of 500 tasks, each with 8 busy peers",
+            What::ManyTasks,
+            500,
+            MANY_TASKS_GOAL,
+        ),
+    ];
+    rows.map(plan).into()
 }
 
 /// Messages, and tasks that are started.
@@ -338,6 +402,7 @@ mod tests {
         assert!(!chosen("").iter().any(Plan::is_long));
         assert_eq!(chosen("heat").len(), 2);
         assert_eq!(chosen("matmul").len(), 1);
+        assert_eq!(chosen("500 tasks").len(), 1);
         assert!(chosen("no such row").is_empty());
     }
 }

@@ -1,14 +1,17 @@
 //! Rows of figures, and their output.
 
-use crate::plans::{Goal, Plan};
+use crate::plans::{Goal, Plan, Unit};
 use serde::{Deserialize, Serialize};
 use vm_examples::align::report::table;
 
-/// A measured row. Times are microseconds for each round trip, message or task.
+/// A measured row. Times are microseconds for each round trip, message or task, or in each second;
+/// memory is KiB.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     /// The name of the row's plan.
     pub name: String,
+    /// The unit of the figures.
+    pub unit: Unit,
     /// The figure of two tasks with vmlib, or of an application that is saved.
     pub ours: f64,
     /// The figure of the same hops with bare relays in the place of the daemons; none for spawn.
@@ -51,6 +54,7 @@ impl Row {
         let ratio = relay.or(raw).map(|other| ours / other);
         Row {
             name: plan.name.clone(),
+            unit: plan.unit(),
             ours,
             relay,
             raw,
@@ -68,6 +72,7 @@ impl Row {
         let ratio = peer.map(|peer| ours / peer);
         Row {
             name,
+            unit: Unit::Micros,
             ours,
             relay: None,
             raw: None,
@@ -84,7 +89,7 @@ impl Row {
 fn is_met(goal: Option<Goal>, ours: f64, ratio: Option<f64>, raw: Option<f64>) -> bool {
     goal.is_none_or(|goal| match goal {
         Goal::Ratio(most) => ratio.is_some_and(|ratio| ratio <= most),
-        Goal::Micros(most) => ours <= most,
+        Goal::Micros(most) | Goal::Kib(most) => ours <= most,
         Goal::More(most) => raw.is_some_and(|raw| ours <= raw + most),
         Goal::Rate(least) => raw.is_some_and(|raw| raw / ours >= least),
     })
@@ -105,7 +110,10 @@ pub fn show(rows: &[Row]) -> String {
     let cells = rows.iter().map(|row| {
         vec![
             row.name.clone(),
-            format!("{:.2}", row.ours),
+            match row.unit {
+                Unit::Micros => format!("{:.2}", row.ours),
+                Unit::Kib => format!("{:.0} KiB", row.ours),
+            },
             or_dash(row.relay.map(|relay| format!("{relay:.2}"))),
             or_dash(row.raw.map(|raw| format!("{raw:.2}"))),
             or_dash(row.relay.map(|relay| format!("{:.2}", row.ours / relay))),
@@ -142,6 +150,7 @@ fn goal_text(goal: Goal, other: &str) -> String {
     match goal {
         Goal::Ratio(most) => format!("<= {most}"),
         Goal::Micros(most) => format!("<= {most} µs"),
+        Goal::Kib(most) => format!("<= {most} KiB"),
         Goal::More(most) => format!("<= {other} + {most} µs"),
         Goal::Rate(least) => format!(">= {least} of {other}'s rate"),
     }
