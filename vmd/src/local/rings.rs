@@ -27,6 +27,14 @@ pub struct Wakes {
     warned: bool,
 }
 
+/// Memory without a name that cannot be run as a program. A hardened system (`vm.memfd_noexec`) grants
+/// no other; old kernels have no such memory.
+fn memory() -> Result<OwnedFd, Errno> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    memfd_create("vm-ring", flags | MemfdFlags::NOEXEC_SEAL)
+        .or_else(|_| memfd_create("vm-ring", flags))
+}
+
 impl Wakes {
     /// Makes a ring. Returns the descriptors for each of its tasks; `None` if the system refuses it,
     /// which is logged once.
@@ -46,7 +54,7 @@ impl Wakes {
     }
 
     fn descriptors(&mut self, [first, second]: [Tid; 2]) -> Result<[RingDescriptors; 2], Errno> {
-        let memory = memfd_create("vm-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let memory = memory()?;
         fallocate(&memory, FallocateFlags::empty(), 0, RING_BYTES as u64)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&memory, seals)?;
@@ -72,5 +80,18 @@ impl Wakes {
     /// The task has no ring any more.
     pub fn forget(&mut self, tid: Tid) {
         self.of_task.remove(&tid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::fstat;
+
+    #[test]
+    fn the_memory_of_a_ring_cannot_be_run_as_a_program() {
+        let memory = memory().expect("memory");
+        let mode = fstat(&memory).expect("its mode").st_mode;
+        assert_eq!(mode & 0o111, 0, "{mode:o}");
     }
 }
