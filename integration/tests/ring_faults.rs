@@ -17,6 +17,8 @@ use vm_wire::{Tid, console::TaskRow};
 /// Both tasks of a duet.
 const BOTH: usize = 2;
 const SURVIVORS: usize = 5;
+/// Messages that a task has sent to each peer before it is killed.
+const STREAM_MIN: u64 = 50;
 const GARBAGE_WRITERS: usize = 8;
 /// Moves of the tasks of a duet.
 const MOVES: usize = 12;
@@ -68,9 +70,14 @@ fn the_peers_of_a_killed_task_get_what_it_has_sent_and_then_its_end() {
         let mut run = node.client();
         run.run("vmtest", &["survivors", &SURVIVORS.to_string(), folder]);
         let members = await_rings(node, SURVIVORS, SURVIVORS);
-        wait_for("a ring to each peer", Duration::from_secs(30), || {
+        let own = sent.path().join(members[victim].tid.to_string());
+        wait_for("a stream to each peer", Duration::from_secs(30), || {
             let held = holdings(pid(&members[victim])).expect("it runs");
-            (held.rings >= SURVIVORS - 1).then_some(())
+            let counts = std::fs::read(&own).unwrap_or_default();
+            let counts = counts.as_chunks::<8>().0.iter();
+            let many = counts.filter(|count| u64::from_le_bytes(**count) >= STREAM_MIN);
+            let all = SURVIVORS - 1;
+            (held.rings >= all && many.count() >= all).then_some(())
         });
         signal(&members[victim], Signal::KILL);
         run.ends_well(NONE_LOST);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use vm_integration::cluster::{
     Cluster,
     client::NONE_LOST,
-    rings::{await_rings, holdings, pid, with_rings},
+    rings::{Holdings, await_rings, holdings, pid, with_rings},
     wait_for,
 };
 use vm_wire::{Tid, agreed::ExitStatus};
@@ -18,24 +18,55 @@ const MEMBERS: usize = 8;
 const LIMIT: Duration = Duration::from_secs(30);
 /// A member of the ring exchanges messages with two others and its master.
 const PEERS: usize = 3;
+/// Descriptors that a daemon may have for its link to the other host.
+const OF_LINK: usize = 4;
+/// Memory by which a process may grow in the second half of the moves, whatever their number: KiB.
+const GROWTH_MAX_KIB: u64 = 8 * 1024;
+/// Ranges of memory by which it may grow: those of rings, and some of threads and of its allocator.
+const MAPPINGS_MAX: usize = 8;
 
 fn moves() -> u32 {
     let wanted = std::env::var("VM_MOVES").ok();
     wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
 }
 
+/// The resources of the daemons, and those of the members, which all run.
+fn all_holdings(cluster: &Cluster) -> (Vec<Holdings>, Vec<Holdings>) {
+    let daemons = cluster.nodes.iter().map(|node| node.pid() as u32);
+    let members = cluster.nodes[0].members(MEMBERS);
+    let held = |pid| holdings(pid).expect("it runs");
+    (
+        daemons.map(held).collect(),
+        members.iter().map(|row| held(pid(row))).collect(),
+    )
+}
+
+/// Nothing became more between two moments, with about the same rings.
+fn expect_no_growth(before: &[Holdings], after: &[Holdings]) {
+    for (before, after) in before.iter().zip(after) {
+        let grown = after.memory_kib.saturating_sub(before.memory_kib);
+        println!("{before:?} became {after:?}");
+        assert!(grown <= GROWTH_MAX_KIB, "{before:?} became {after:?}");
+        let mapped = after.mappings.saturating_sub(before.mappings);
+        assert!(mapped <= MAPPINGS_MAX, "{before:?} became {after:?}");
+    }
+}
+
 #[test]
 fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
     let mut cluster = Cluster::on_loopback(1);
+    let alone = holdings(cluster.nodes[0].pid() as u32).expect("it runs");
     let mut run = cluster.nodes[0].client();
     // The ring ends when it gets a line on its standard input.
     run.run("vmtest", &["ring-until-told", "200000"]);
     let all = await_rings(&cluster.nodes[0], MEMBERS, MEMBERS);
     assert_eq!(all.len(), MEMBERS);
     cluster.add(&[]);
+    let joined = holdings(cluster.nodes[1].pid() as u32).expect("it runs");
     let node = &cluster.nodes[0];
     let tids: Vec<Tid> = all.iter().map(|row| row.tid).collect();
     node.await_movable(&tids);
+    let mut half_way = None;
     for number in 0..moves() as usize {
         // A peer that stands still for the time of a move must not hold the others up for good.
         let stopped = node.members(MEMBERS)[(number + 3) % MEMBERS].clone();
@@ -43,18 +74,37 @@ fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
         kill_process(process, Signal::STOP).expect("it runs");
         node.client().move_elsewhere(tids[number % MEMBERS]);
         kill_process(process, Signal::CONT).expect("it runs");
+        if number == moves() as usize / 2 {
+            half_way = Some(all_holdings(&cluster));
+        }
     }
-    let rows = await_rings(node, MEMBERS, 2);
-    for row in rows {
-        let holdings = holdings(pid(&row)).expect("it runs");
-        let (rings, descriptors) = (holdings.rings, holdings.descriptors);
-        assert!(rings <= PEERS, "{} has {rings} rings", row.tid);
+    await_rings(node, MEMBERS, 2);
+    let (daemons, members) = all_holdings(&cluster);
+    for held in &members {
+        assert!(held.rings <= PEERS, "{held:?}");
         // Three standard streams, two sockets, the eventfd of the task and those of its peers, and
         // what a save may have open.
-        assert!(descriptors <= 12, "{} has {descriptors}", row.tid);
+        assert!(held.descriptors <= 12 && held.memfds == 0, "{held:?}");
+    }
+    for held in &daemons {
+        assert!(held.eventfds <= alone.eventfds + MEMBERS + 1, "{held:?}");
+    }
+    if let Some((daemons_before, members_before)) = half_way {
+        expect_no_growth(&daemons_before, &daemons);
+        expect_no_growth(&members_before, &members);
     }
     run.input(b"end\n");
     run.ends_well(NONE_LOST);
+    for (node, before) in cluster.nodes.iter().zip([alone, joined]) {
+        let is_free = |held: &Holdings| {
+            (held.rings, held.memfds, held.eventfds) == (0, before.memfds, before.eventfds)
+                && held.descriptors <= before.descriptors + OF_LINK
+        };
+        wait_for("a daemon that holds nothing of the tasks", LIMIT, || {
+            let held = holdings(node.pid() as u32).expect("it runs");
+            is_free(&held).then_some(())
+        });
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ use vm_wire::console::TaskRow;
 pub struct Holdings {
     /// Rings that it has mapped.
     pub rings: usize,
+    /// Ranges of its memory.
+    pub mappings: usize,
     /// Its open descriptors.
     pub descriptors: usize,
     /// Its eventfds.
@@ -38,6 +40,7 @@ pub fn holdings(pid: u32) -> Option<Holdings> {
     });
     let mut holdings = Holdings {
         rings: maps.matches("/memfd:vm-ring").count(),
+        mappings: maps.lines().count(),
         descriptors: 0,
         eventfds: 0,
         memfds: 0,
