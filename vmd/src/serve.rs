@@ -22,7 +22,12 @@ use crate::{
 };
 use anyhow::{Context as _, bail};
 use std::{
-    env, ffi::OsString, fs::DirBuilder, io, os::unix::fs::DirBuilderExt as _, path::PathBuf,
+    env,
+    ffi::OsString,
+    fs::{DirBuilder, File},
+    io,
+    os::unix::fs::DirBuilderExt as _,
+    path::PathBuf,
     sync::Arc,
 };
 use vm_bucket::CREDENTIALS;
@@ -234,6 +239,8 @@ fn spawner(args: &Args, dir: &Dir, work_dir: Option<&String>, guardian: &Arc<Gua
         path: ProgramPath::new(&args.path),
         hidden: args.store_bucket.is_some().then_some(CREDENTIALS),
         file_limit: sockets::raise_file_limit(),
+        // Only a process with a controlling terminal can open this file.
+        has_terminal: File::open("/dev/tty").is_ok(),
         guardian: Arc::clone(guardian),
     }
 }

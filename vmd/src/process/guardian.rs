@@ -8,13 +8,13 @@
 //! guardian, in a session of its own, and reports to it which processes are tasks. The end of the
 //! pipe between the two means the end of the daemon. Then the guardian kills
 //!
-//! - all processes of the sessions of those tasks: each task leads one,
+//! - all processes of the process groups and sessions that those tasks lead,
 //! - all processes whose parent is one of these, as long as the parent exists,
 //! - all processes that have the token of one of those tasks in their environment: they began a
-//!   session of their own, and their parent is gone. These are looked for last, by threads that may
+//!   group of their own, and their parent is gone. These are looked for last, by threads that may
 //!   be held up ([`crate::process::tokens`]).
 //!
-//! The guardian does not find a process that began a session of its own, has lost its parent, and
+//! The guardian does not find a process that began a group of its own, has lost its parent, and
 //! was started with an environment without the token.
 //!
 //! Until it is done the guardian keeps the lock of the daemon's folder, so no successor begins
@@ -90,11 +90,11 @@ struct Told {
     need: Need,
     /// When the last guardian was started.
     begun: Instant,
-    /// The living tasks: their sessions, and their tokens as far as known.
+    /// The living tasks: their processes, and their tokens as far as known.
     tasks: Tasks,
 }
 
-/// The leaders of sessions, and the tokens that their descendants may have in their environment.
+/// The leaders of process groups, and the tokens that their descendants may have in their environment.
 type Tasks = HashMap<Pid, Option<u64>>;
 
 /// The running guardian.
@@ -148,7 +148,7 @@ impl Guardian {
         Ok(Arc::new(guardian))
     }
 
-    /// Adds a process that was started as a task and leads a session, or its token, once that is
+    /// Adds a process that was started as a task and leads a process group, or its token, once that is
     /// known.
     pub fn add(&self, task: Pid, token: Option<u64>) {
         let mut told = self.told();
@@ -492,15 +492,15 @@ fn orphans(reapers: [Option<Pid>; 2], all: &[Process]) -> HashSet<Pid> {
     all.iter().filter(is_one).map(|it| it.pid).collect()
 }
 
-/// The living processes that belong to tasks: by their sessions, or by their tokens.
+/// The living processes that belong to tasks: by their groups and sessions, or by their tokens.
 fn victims<'a>(
     tasks: &Tasks,
     by_token: impl Iterator<Item = &'a Pid>,
     all: &[Process],
 ) -> HashSet<Pid> {
-    let of_session = |it: &&Process| it.session.is_some_and(|it| tasks.contains_key(&it));
-    let by_session = all.iter().filter(of_session).map(|it| it.pid);
-    let mut found: HashSet<Pid> = by_session.chain(by_token.copied()).collect();
+    let is_led = |it: &&Process| it.leaders.any(|leader| tasks.contains_key(&leader));
+    let led = all.iter().filter(is_led).map(|it| it.pid);
+    let mut found: HashSet<Pid> = led.chain(by_token.copied()).collect();
     // Adds the children of the found processes, until there are no more.
     loop {
         let before = found.len();

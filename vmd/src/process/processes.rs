@@ -3,10 +3,10 @@
 //! A task's process is a child, watched by its pidfd. When the process ends, the daemon kills the
 //! rest of its process group, reads its output to the end, and then reports the end to the state
 //! machine. The daemon is also the subreaper of the processes that tasks leave: such orphans become
-//! its children, and it reaps them. It kills the orphans of the session of an ended task, the
-//! orphans with the task's token in their environment ([`crate::process::tokens`]), and the orphans
-//! that these leave in turn. The daemon cannot recognise a process that began a session of its own
-//! with another environment. It kills such processes when it ends. If the daemon itself is killed,
+//! its children, and it reaps them. It kills the orphans of the process group or session that an ended
+//! task led, the orphans with the task's token in their environment ([`crate::process::tokens`]), and
+//! the orphans that these leave in turn. The daemon cannot recognise a process that began a process
+//! group of its own with another environment. It kills such processes when it ends. If the daemon itself is killed,
 //! its guardian kills those whose parent still belongs to a task ([`crate::process::guardian`]).
 //!
 //! Processes are started by threads of their own ([`crate::process::launches`]).
@@ -85,7 +85,8 @@ pub struct Processes {
 struct Leaving {
     until: Time,
     tid: Tid,
-    session: Pid,
+    /// The ended process, which led a process group.
+    leader: Pid,
     token: Option<u64>,
 }
 

@@ -1,8 +1,11 @@
 //! Starting a task's process, and the few calls about processes that need `unsafe`.
 //!
 //! The parent-death signal that ties a task to the daemon belongs to the thread that forked, so
-//! that thread must live as long as the daemon ([`crate::process::starter`]). Each task has a
-//! session of its own, so that its descendants can be ended with it. `unsafe` here: the code
+//! that thread must live as long as the daemon ([`crate::process::starter`]). Each task leads a
+//! process group, by which its descendants are ended with it. The tasks stay in the session of the
+//! daemon: Linux divides the processors among sessions first (`sched_autogroup_enabled`), and a task
+//! that waits for another one could not offer it the processor across sessions. A task leads a
+//! session of its own if it has a terminal, or if the daemon has one. `unsafe` here: the code
 //! between fork and exec, which makes system calls only, the program's arguments in the form that
 //! the kernel takes, and two calls of the C library that rustix does not have.
 
@@ -61,6 +64,8 @@ pub struct Spawner {
     /// Variables of the daemon's environment that tasks do not inherit; a spawn request may set
     /// them.
     pub hidden: Option<[&'static str; 3]>,
+    /// Whether the daemon has a terminal, which is not the tasks'.
+    pub has_terminal: bool,
     /// Ends the processes that tasks left if the daemon is killed.
     pub guardian: Arc<Guardian>,
 }
@@ -68,7 +73,7 @@ pub struct Spawner {
 /// A process that was started.
 #[derive(Debug)]
 pub struct Started {
-    /// The process number, which is also that of its session and process group.
+    /// The process number, which is also that of its process group.
     pub pid: Pid,
     /// The token in its environment, which its descendants inherit; none for a restored task.
     pub token: Option<u64>,
@@ -194,7 +199,12 @@ impl Spawner {
         token: Option<u64>,
     ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
-        let (file_limit, has_terminal) = (self.file_limit, terminal.is_some());
+        let file_limit = self.file_limit;
+        let place = match (terminal.is_some(), self.has_terminal) {
+            (true, _) => Place::Terminal,
+            (false, true) => Place::Session,
+            (false, false) => Place::Group,
+        };
         // A restorer can be started again as long as it has not become the task.
         let score = Digits::from(match handed {
             Some(_) => spare::SCORE_MAX,
@@ -209,7 +219,7 @@ impl Spawner {
                 // This comes before the limit is lowered: the daemon may have more descriptors open
                 // than the task may.
                 handed.map_or(Ok(()), hand_over)?;
-                tie_to_daemon(daemon, file_limit, has_terminal)?;
+                tie_to_daemon(daemon, file_limit, place)?;
                 // Without an explicit call, the C library would hand a file that the kernel does
                 // not execute to the shell.
                 call.as_ref().map_or(Ok(()), |call| Err(call.execute()))
@@ -301,12 +311,28 @@ impl Call {
     }
 }
 
-/// Runs in the child: begins a session, takes the terminal, and ties the process's death to the
+/// The process group that a task leads, which begins with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// A group of the daemon's session.
+    Group,
+    /// The first group of a session of its own.
+    Session,
+    /// As `Session`, with the terminal that is its standard input.
+    Terminal,
+}
+
+/// Runs in the child: begins a process group, takes the terminal, and ties the process's death to the
 /// daemon's.
-fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, terminal: bool) -> io::Result<()> {
-    rustix::process::setsid()?;
+fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, place: Place) -> io::Result<()> {
+    match place {
+        Place::Group => rustix::process::setpgid(None, None)?,
+        Place::Session | Place::Terminal => {
+            rustix::process::setsid()?;
+        }
+    }
     ignore_nothing();
-    if terminal {
+    if place == Place::Terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         keep_job_control(daemon);
     }

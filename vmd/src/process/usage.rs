@@ -1,5 +1,5 @@
-//! Reads facts of processes from /proc: the resources that tasks use, the session of a process, and
-//! the task's token in its environment.
+//! Reads facts of processes from /proc: the resources that tasks use, the session and the process group
+//! of a process, and the task's token in its environment.
 
 use rustix::process::Pid;
 use std::{fs, str::FromStr, thread, time::Duration};
@@ -17,8 +17,25 @@ pub struct Process {
     pub pid: Pid,
     /// The parent process; none if the parent is outside of this namespace.
     pub parent: Option<Pid>,
-    /// See [`session`].
+    /// The leaders of its process group and session.
+    pub leaders: Leaders,
+}
+
+/// The leaders of a process's group and session. None if the leader is outside of this namespace of
+/// processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaders {
+    /// The first process of the process group.
+    pub group: Option<Pid>,
+    /// The first process of the session.
     pub session: Option<Pid>,
+}
+
+impl Leaders {
+    /// Whether one of the two leaders is such a process.
+    pub fn any(self, is_one: impl Fn(Pid) -> bool) -> bool {
+        self.group.is_some_and(&is_one) || self.session.is_some_and(is_one)
+    }
 }
 
 /// All processes that have not ended, as far as they could be read.
@@ -37,8 +54,8 @@ pub fn living(pid: Pid) -> Option<Process> {
     process(pid, &stat)
 }
 
-/// Parses the fields of proc(5): the state is field 3, the parent 4, the session 6, the number of
-/// threads 20.
+/// Parses the fields of proc(5): the state is field 3, the parent 4, the process group 5, the session
+/// 6, the number of threads 20.
 fn process(pid: Pid, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
@@ -49,7 +66,10 @@ fn process(pid: Pid, stat: &str) -> Option<Process> {
     lives.then_some(Process {
         pid,
         parent: Pid::from_raw(number(4)?),
-        session: Pid::from_raw(number(6)?),
+        leaders: Leaders {
+            group: Pid::from_raw(number(5)?),
+            session: Pid::from_raw(number(6)?),
+        },
     })
 }
 
@@ -83,10 +103,13 @@ pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
         .collect()
 }
 
-/// The session of a process. None if the process is gone, or if its session has no number here:
-/// getsid(2) returns 0 for a session that began outside this namespace of processes.
-pub fn session(pid: Pid) -> Option<Pid> {
-    Pid::from_raw(field(pid, 6)?)
+/// The leaders of a process's group and session. None if the process is gone.
+pub fn leaders(pid: Pid) -> Option<Leaders> {
+    let [group, session] = [5, 6].map(|number| field(pid, number));
+    Some(Leaders {
+        group: Pid::from_raw(group?),
+        session: Pid::from_raw(session?),
+    })
 }
 
 /// Bytes of memory that a process has.
@@ -142,6 +165,7 @@ fn parse(tid: Tid, pid: u32, stat: &str, tick_ms: u64, page: u64) -> Option<Usag
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt as _;
 
     #[test]
     fn a_living_process_is_measured_and_a_dead_one_left_out() {
@@ -178,15 +202,30 @@ mod tests {
     }
 
     #[test]
-    fn the_session_of_a_process_is_its_own_or_its_parents() {
+    fn the_leaders_of_a_process_are_those_of_its_parent_unless_it_leads() {
         let me = rustix::process::getpid();
-        let mut child = std::process::Command::new("cat")
-            .stdin(std::process::Stdio::piped())
-            .spawn()
-            .expect("cat runs");
-        assert_eq!(session(Pid::from_child(&child)), session(me));
-        child.kill().and_then(|()| child.wait()).expect("it ends");
-        assert_eq!(session(Pid::from_child(&child)), None);
+        let own = leaders(me).expect("it lives");
+        for group in [None, Some(0)] {
+            let mut command = std::process::Command::new("cat");
+            command.stdin(std::process::Stdio::piped());
+            if let Some(group) = group {
+                command.process_group(group);
+            }
+            let mut child = command.spawn().expect("cat runs");
+            let pid = Pid::from_child(&child);
+            let expected = Leaders {
+                group: if group.is_some() {
+                    Some(pid)
+                } else {
+                    own.group
+                },
+                session: own.session,
+            };
+            assert_eq!(leaders(pid), Some(expected));
+            assert_eq!(expected.any(|leader| leader == pid), group.is_some());
+            child.kill().and_then(|()| child.wait()).expect("it ends");
+            assert_eq!(leaders(pid), None);
+        }
     }
 
     #[test]
@@ -200,7 +239,7 @@ mod tests {
         let pid = Pid::from_child(&child);
         let found = all().into_iter().find(|process| process.pid == pid);
         let found = found.expect("it lives");
-        assert_eq!((found.parent, found.session), (Some(me), session(me)));
+        assert_eq!((found.parent, Some(found.leaders)), (Some(me), leaders(me)));
         assert_eq!(token(pid), Some(77));
         child.kill().and_then(|()| child.wait()).expect("it ends");
         assert!(living(pid).is_none() && token(pid).is_none());

@@ -1,4 +1,5 @@
 use super::*;
+use crate::process::usage::Leaders;
 use std::{
     os::unix::process::ExitStatusExt as _,
     process::{Child, Command},
@@ -9,11 +10,19 @@ fn pid(number: i32) -> Pid {
     Pid::from_raw(number).expect("a number")
 }
 
-fn process(number: i32, parent: i32, session: i32) -> Process {
+/// A process whose group is the first one of its session.
+fn process(number: i32, parent: i32, leader: i32) -> Process {
+    in_session(number, parent, leader, leader)
+}
+
+fn in_session(number: i32, parent: i32, group: i32, session: i32) -> Process {
     Process {
         pid: pid(number),
         parent: Pid::from_raw(parent),
-        session: Pid::from_raw(session),
+        leaders: Leaders {
+            group: Pid::from_raw(group),
+            session: Pid::from_raw(session),
+        },
     }
 }
 
@@ -33,8 +42,8 @@ fn the_tasks_that_are_left_are_those_added_and_not_removed() {
 }
 
 #[test]
-fn victims_have_a_tasks_session_or_token_or_descend_from_such_a_process() {
-    let tasks = Tasks::from([(pid(100), Some(7))]);
+fn victims_are_led_by_a_task_or_have_its_token_or_descend_from_such_a_process() {
+    let tasks = Tasks::from([(pid(100), Some(7)), (pid(200), Some(8))]);
     let all = [
         process(100, 1, 100),
         // In the session of the task, with any parent.
@@ -48,9 +57,16 @@ fn victims_have_a_tasks_session_or_token_or_descend_from_such_a_process() {
         // Unrelated processes.
         process(106, 1, 106),
         process(107, 106, 106),
+        // A task that leads a group of the daemon's session, and its group.
+        in_session(200, 1, 200, 1),
+        in_session(201, 50, 200, 1),
+        // A child in a group of its own.
+        in_session(202, 201, 202, 1),
+        // The daemon, in its own session.
+        in_session(1, 0, 1, 1),
     ];
     let found = victims(&tasks, [pid(104)].iter(), &all);
-    assert_eq!(found, pids(&[100, 101, 102, 103, 104, 105]));
+    assert_eq!(found, pids(&[100, 101, 102, 103, 104, 105, 200, 201, 202]));
     assert!(victims(&Tasks::new(), [].iter(), &all).is_empty());
 }
 
@@ -120,7 +136,7 @@ impl Drop for Sleeper {
 fn a_token_that_cannot_be_read_keeps_no_other_process_alive() {
     let mut leader = Sleeper::start("setsid sleep 1000");
     let mut orphans = [(); 12].map(|()| Sleeper::start("sleep 1000"));
-    let leads = || usage::session(leader.pid()) == Some(leader.pid());
+    let leads = || usage::leaders(leader.pid()).and_then(|it| it.session) == Some(leader.pid());
     let begins = Instant::now();
     while !leads() {
         assert!(begins.elapsed() < Duration::from_secs(20), "no session");

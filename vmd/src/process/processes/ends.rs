@@ -156,11 +156,11 @@ impl Processes {
     }
 
     /// Marks the descendants of a task's process that has ended, or was killed, as to be killed.
-    pub(super) fn leave(&mut self, tid: Tid, session: Pid, token: Option<u64>, now: Time) {
+    pub(super) fn leave(&mut self, tid: Tid, leader: Pid, token: Option<u64>, now: Time) {
         self.leaving.push_back(Leaving {
             until: now + LEAVING_TIME,
             tid,
-            session,
+            leader,
             token,
         });
         self.sweep_due = true;
@@ -175,13 +175,14 @@ impl Processes {
         }
         let mut unknown = Vec::new();
         for orphan in self.orphans() {
-            let session = usage::session(orphan);
-            // The number of the ended session may have been given to a later process.
-            let is_living = session.is_some_and(|session| self.tids.contains_key(&session));
+            let leaders = usage::leaders(orphan);
+            let led_by = |is_one: &dyn Fn(Pid) -> bool| leaders.is_some_and(|it| it.any(is_one));
+            // The number of the ended leader may have been given to a later process.
+            let is_living = led_by(&|leader| self.tids.contains_key(&leader));
             if coordinators.has(orphan) || is_living {
                 continue;
             }
-            if self.leaving.iter().any(|it| session == Some(it.session)) {
+            if led_by(&|leader| self.leaving.iter().any(|it| it.leader == leader)) {
                 // The process may have ended meanwhile.
                 let _ = rustix::process::kill_process(orphan, Signal::KILL);
             } else {
@@ -193,7 +194,7 @@ impl Processes {
             self.tokens.ask_of_left(unknown, tokens);
         }
         while let Some(first) = self.leaving.pop_front_if(|first| first.until <= now) {
-            self.guardian.remove(first.session);
+            self.guardian.remove(first.leader);
         }
     }
 
