@@ -16,7 +16,7 @@ use crate::{
     daemon_lost::end_process,
     error::LinkError,
     receive::receive,
-    ring::{Watch, area},
+    ring::{NARROW, Watch, area},
 };
 use bytes::{BufMut, Bytes};
 use rustix::{
@@ -99,7 +99,7 @@ impl Sockets {
         for round in 0.. {
             if !rings.is_empty() {
                 for _ in 0..looks {
-                    if rings.is_ready() {
+                    if rings.is_over() {
                         return Ok(Ready::RING);
                     }
                     spin_loop();
@@ -141,6 +141,10 @@ impl Sockets {
         if rings.is_empty() {
             return self.wait(read, write, time, watches);
         }
+        let time = match rings.is_narrow() {
+            true => Some(time.map_or(NARROW, |time| time.min(NARROW))),
+            false => time,
+        };
         let ready = match rings.sleep() {
             true => Ok(Ready::RING),
             false => self.wait(read, write, time, watches),

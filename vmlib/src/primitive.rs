@@ -31,7 +31,7 @@ use crate::{
     orders::{are_awaited, are_called, is_ordered, is_portable},
     portable_state::{LibraryState, Own},
     requests::Requests,
-    ring::{self, Rings, Watch},
+    ring::{self, NARROW, Rings, Watch},
     started::StartedSends,
     two_phase::TwoPhase,
 };
@@ -109,6 +109,11 @@ pub(crate) struct Core {
     renewals: u32,
     /// A thread polls the data socket for reading.
     polled: bool,
+    /// The task for whose messages alone the attempt that was just made waits. Short messages of other
+    /// tasks may be left in their rings for [`NARROW`].
+    pub(crate) only: Option<Tid>,
+    /// The thread that polls leaves such messages.
+    is_narrow: bool,
     two_phase: TwoPhase,
     /// Threads that sleep until something has changed.
     sleepers: usize,
@@ -150,6 +155,8 @@ impl Shared {
             looked: Time::default(),
             renewals: freeze::renewals(),
             polled: false,
+            only: None,
+            is_narrow: false,
             two_phase: TwoPhase::new(processors),
             sleepers: 0,
         };
@@ -244,6 +251,7 @@ impl Shared {
         let mut core = self.lock();
         let mut result = None;
         let mut first = true;
+        let mut wide_from = None;
         loop {
             // Most calls wait for nothing, and need no exact time.
             let now = match std::mem::take(&mut first) {
@@ -253,6 +261,7 @@ impl Shared {
             let mut until = None;
             self.look_at_daemon(&mut core, now)?;
             core.push_started(now);
+            core.only = None;
             if result.is_none() {
                 match attempt(&mut core, now) {
                     Ok(Attempt::Done(value)) => result = Some(Ok(value)),
@@ -281,6 +290,9 @@ impl Shared {
                 }
                 None => core_result?,
             }
+            // Other threads wait for other messages.
+            let is_narrow = now < *wide_from.get_or_insert(now + NARROW) && core.sleepers == 0;
+            core.only = core.only.filter(|_| is_narrow);
             core = self.wait(core, until, watches)?;
             if are_awaited() {
                 drop(core);
@@ -322,6 +334,9 @@ impl Shared {
         let time = due.map(|due| due.since(now()));
         if !read && !write {
             core.sleepers += 1;
+            if core.is_narrow {
+                ring::wake_own();
+            }
             let time = time.unwrap_or(Duration::MAX);
             core = core.sleep(&self.changed, time);
             core.sleepers -= 1;
@@ -337,6 +352,7 @@ impl Shared {
                 self.wake(&core);
                 return Ok(core);
             }
+            core.is_narrow = rings.is_narrow();
             drop(core);
             let begin = now();
             let mut between = Duration::ZERO;
@@ -357,6 +373,7 @@ impl Shared {
             core = self.lock();
             if read {
                 core.polled = false;
+                core.is_narrow = false;
                 let waited = now().since(begin);
                 core.two_phase.ended(waited, between, rings.patience());
                 core.watch = rings;
@@ -542,7 +559,9 @@ impl Core {
         };
         let reads = self.endpoint.inbox_full().is_none();
         self.rings
-            .watch(&mut watch, reads, |peer| self.busy.contains(&peer));
+            .watch(&mut watch, reads, self.only.take(), |peer| {
+                self.busy.contains(&peer)
+            });
         watch
     }
 

@@ -36,7 +36,10 @@ impl Task {
         let filter = user_filter(from, tag);
         self.shared.run(|core, now| match core.take(&filter, now)? {
             Some(received) => Ok(Attempt::Done(received.into())),
-            None => Ok(Attempt::Wait(None)),
+            None => {
+                core.only = filter.from;
+                Ok(Attempt::Wait(None))
+            }
         })
     }
 

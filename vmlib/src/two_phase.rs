@@ -38,7 +38,7 @@ pub(crate) const FOR_DAEMON: Patience = Patience {
 /// For a wait for rings. The tasks of an application that share a processor offer it to each other, so
 /// that the turn of each comes later.
 pub(crate) const FOR_RINGS: Patience = Patience {
-    look: Duration::from_micros(500),
+    look: Duration::from_micros(1000),
     taken: Duration::from_millis(2),
     sleeps: 20,
 };

@@ -125,6 +125,7 @@ impl Wanted<'_> {
         }
         core.room()?;
         core.can_come(&self.filter(DATA, Some(self.from)), now)?;
+        core.only = Some(self.from);
         Ok(Attempt::Wait(None))
     }
 

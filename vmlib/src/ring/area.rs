@@ -212,6 +212,11 @@ pub(crate) fn wake() -> RawFd {
     WAKE.load(Relaxed)
 }
 
+/// Wakes the thread of this task that sleeps for rings, if one does.
+pub(crate) fn wake_own() {
+    super::writer::wake_by(WAKE.load(Relaxed));
+}
+
 /// Notes the eventfd that wakes this task. It comes with each ring. It is another one only after all
 /// rings of before were closed.
 pub(crate) fn set_wake(fd: OwnedFd) {

@@ -55,6 +55,18 @@ pub(crate) enum State {
     Closed,
 }
 
+/// Whether the reader of a lane sleeps, as the reader states it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// The reader looks at the lane by itself.
+    Awake,
+    /// A chunk of a long message wakes the reader: the sender may wait. A short message does not: the
+    /// reader waits for another task for a moment.
+    UntilLong,
+    /// Each chunk wakes the reader.
+    UntilAny,
+}
+
 /// The words of a slot after its number.
 pub(crate) type Words = [u64; 7];
 

@@ -26,11 +26,12 @@ mod tests;
 mod watch;
 mod writer;
 
+pub(crate) use area::wake_own;
 pub(crate) use lent::admit_tasks;
-pub(crate) use watch::Watch;
+pub(crate) use watch::{NARROW, Watch};
 
 use area::{Mapped, Use};
-use lane::{Lane, State};
+use lane::{Lane, Sleep, State};
 use reader::Reader;
 use rustix::fd::OwnedFd;
 use std::sync::atomic::Ordering::Acquire;
@@ -265,12 +266,19 @@ impl Rings {
     }
 
     /// Makes `watch` watch the lanes with new chunks if the wait `reads` them, and the room in lanes to
-    /// peers to which a send is blocked.
-    pub fn watch(&self, watch: &mut Watch, reads: bool, is_blocked: impl Fn(Tid) -> bool) {
+    /// peers to which a send is blocked. `only`: the peer whose messages the wait is for.
+    pub fn watch(
+        &self,
+        watch: &mut Watch,
+        reads: bool,
+        only: Option<Tid>,
+        is_blocked: impl Fn(Tid) -> bool,
+    ) {
         watch.clear();
         for ring in &self.all {
             if reads && !ring.early && !ring.reader.is_broken() {
-                watch.incoming(ring.memory.incoming, ring.reader.tail);
+                let only = only == Some(ring.peer);
+                watch.incoming(ring.memory.incoming, ring.reader.tail, only);
             }
             if is_blocked(ring.peer) {
                 watch.outgoing(Outgoing {
@@ -313,7 +321,7 @@ impl Ring {
                     self.early = true;
                     // The writer that waits for this chunk sends it by the daemon.
                     let lane = self.memory.incoming;
-                    writer::wake_if(lane.writer_sleeps(), self.memory.wake());
+                    writer::wake_if(lane.writer_sleeps(), Sleep::UntilAny, self.memory.wake());
                     break;
                 }
             }
@@ -336,7 +344,7 @@ impl Ring {
         let (taken, credit) = endpoint.ring_ack(self.peer);
         let lane: Lane = self.memory.incoming;
         lane.set_progress(self.reader.tail, taken, credit);
-        writer::wake_if(lane.writer_sleeps(), self.memory.wake());
+        writer::wake_if(lane.writer_sleeps(), Sleep::UntilAny, self.memory.wake());
     }
 
     fn close(&mut self, endpoint: &mut Endpoint, now: Time) {

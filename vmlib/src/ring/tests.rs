@@ -1,14 +1,14 @@
 //! A writer and a reader of one lane, in one process.
 
 use super::{
-    lane::{BODIES, LANE_BYTES, Lane, SLOTS, State},
+    lane::{BODIES, LANE_BYTES, Lane, SLOTS, Sleep, State},
     lent::LEND_MIN,
     reader::Reader,
     watch::{Outgoing, Watch},
     writer::Writer,
 };
 use bytes::Bytes;
-use std::{collections::VecDeque, process, thread};
+use std::{collections::VecDeque, process, sync::atomic::Ordering::SeqCst, thread};
 use vm_endpoint::{Endpoint, EndpointConfig, Ring, RingError, RingRead, Time};
 use vm_wire::{Frame, Header, HostId, MachineId, Op, Tid, limits};
 
@@ -270,4 +270,41 @@ fn two_threads_exchange_a_million_bytes_in_order() {
             assert_eq!(received, whole(seq, seq as usize % 100));
         }
     });
+}
+
+#[test]
+fn a_wait_for_one_task_is_ended_by_its_messages_and_by_long_ones_of_others() {
+    let memories = [Memory::new(), Memory::new()];
+    let [(mut wanted, _), (mut other, _)] = memories.each_ref().map(ends);
+    let mut watch = Watch::default();
+    watch.incoming(memories[0].lane(), 0, true);
+    watch.incoming(memories[1].lane(), 0, false);
+    assert!(watch.is_narrow() && !watch.sleep());
+    let sleeps = |at: usize| memories[at].lane().reader_sleeps().load(SeqCst);
+
+    assert_eq!(other.push(&whole(1, 1_000)), Ok(()));
+    assert_eq!(sleeps(1), Sleep::UntilLong as u32, "nobody was woken");
+    assert!(watch.is_ready() && !watch.is_over());
+    assert_eq!(other.push(&chunk(2, 1_000, 1 << 20)), Ok(()));
+    assert_eq!(sleeps(1), Sleep::Awake as u32);
+
+    assert_eq!(sleeps(0), Sleep::UntilAny as u32);
+    assert_eq!(wanted.push(&whole(1, 8)), Ok(()));
+    assert_eq!(sleeps(0), Sleep::Awake as u32);
+    assert!(watch.is_over());
+}
+
+#[test]
+fn a_full_lane_wakes_a_reader_that_waits_for_another_task() {
+    let memory = Memory::new();
+    let (mut writer, _) = ends(&memory);
+    let sleeps = memory.lane();
+    let sleeps = sleeps.reader_sleeps();
+    sleeps.store(Sleep::UntilLong as u32, SeqCst);
+    for seq in 1..=SLOTS {
+        assert_eq!(writer.push(&whole(seq, 8)), Ok(()));
+    }
+    assert_eq!(sleeps.load(SeqCst), Sleep::UntilLong as u32);
+    assert_eq!(writer.push(&whole(SLOTS + 1, 8)), Err(RingError::Full));
+    assert_eq!(sleeps.load(SeqCst), Sleep::Awake as u32);
 }

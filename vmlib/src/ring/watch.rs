@@ -3,12 +3,19 @@
 //! The memory of a lane stays mapped when another thread closes the ring, so a look is never wrong:
 //! at most it finds nothing, and the thread that closed the ring has woken this one.
 
-use super::lane::Lane;
+use super::lane::{Lane, Sleep};
 use crate::two_phase::{FOR_DAEMON, FOR_RINGS, Patience};
-use std::sync::atomic::{
-    Ordering::{Acquire, SeqCst},
-    fence,
+use std::{
+    sync::atomic::{
+        Ordering::{Acquire, SeqCst},
+        fence,
+    },
+    time::Duration,
 };
+
+/// How long a wait for one task leaves short messages of others where they are. Each of them would wake
+/// this task, and would end no wait.
+pub(crate) const NARROW: Duration = Duration::from_millis(1);
 
 /// The lanes that a wait watches.
 #[derive(Debug, Default)]
@@ -17,6 +24,9 @@ pub(crate) struct Watch {
     incoming: Vec<(Lane, u64)>,
     /// Lanes to peers to which a message is half sent.
     outgoing: Vec<Outgoing>,
+    /// The place among `incoming` of the only lane for which the wait ends at once. Short messages in
+    /// the other lanes wait with it, for [`NARROW`] at most.
+    only: Option<usize>,
 }
 
 /// A lane to a peer to which a message is half sent, and what was known of the lane.
@@ -36,10 +46,14 @@ impl Watch {
     pub fn clear(&mut self) {
         self.incoming.clear();
         self.outgoing.clear();
+        self.only = None;
     }
 
-    /// Watches for the next chunk of a lane.
-    pub(super) fn incoming(&mut self, lane: Lane, tail: u64) {
+    /// Watches for the next chunk of a lane. `only`: for no other chunk, as far as that harms nobody.
+    pub(super) fn incoming(&mut self, lane: Lane, tail: u64, only: bool) {
+        if only {
+            self.only = Some(self.incoming.len());
+        }
         self.incoming.push((lane, tail));
     }
 
@@ -61,19 +75,37 @@ impl Watch {
         }
     }
 
+    /// Whether short messages in some lanes wait with this task.
+    pub fn is_narrow(&self) -> bool {
+        self.only.is_some()
+    }
+
     /// Whether something has come.
     pub fn is_ready(&self) -> bool {
-        let written = |(lane, tail): &(Lane, u64)| lane.number(*tail).load(Acquire) == tail + 1;
-        self.incoming.iter().any(written) || self.outgoing.iter().any(Outgoing::is_ready)
+        self.incoming.iter().any(is_written) || self.outgoing.iter().any(Outgoing::is_ready)
+    }
+
+    /// Whether something has come that the wait is for.
+    pub fn is_over(&self) -> bool {
+        match self.only {
+            Some(only) => {
+                is_written(&self.incoming[only]) || self.outgoing.iter().any(Outgoing::is_ready)
+            }
+            None => self.is_ready(),
+        }
     }
 
     /// Says in each lane that this task sleeps. Returns whether something has come meanwhile.
     pub fn sleep(&self) -> bool {
-        for (lane, _) in &self.incoming {
-            lane.reader_sleeps().store(1, SeqCst);
+        for (place, (lane, _)) in self.incoming.iter().enumerate() {
+            let sleep = match self.only {
+                Some(only) if only != place => Sleep::UntilLong,
+                _ => Sleep::UntilAny,
+            };
+            lane.reader_sleeps().store(sleep as u32, SeqCst);
         }
         for Outgoing { lane, .. } in &self.outgoing {
-            lane.writer_sleeps().store(1, SeqCst);
+            lane.writer_sleeps().store(Sleep::UntilAny as u32, SeqCst);
         }
         fence(SeqCst);
         self.is_ready()
@@ -82,10 +114,10 @@ impl Watch {
     /// Says in each lane that this task is awake.
     pub fn awake(&self) {
         for (lane, _) in &self.incoming {
-            lane.reader_sleeps().store(0, SeqCst);
+            lane.reader_sleeps().store(Sleep::Awake as u32, SeqCst);
         }
         for Outgoing { lane, .. } in &self.outgoing {
-            lane.writer_sleeps().store(0, SeqCst);
+            lane.writer_sleeps().store(Sleep::Awake as u32, SeqCst);
         }
     }
 }
@@ -98,4 +130,9 @@ impl Outgoing {
             || lane.taken().load(Acquire) != self.taken
             || self.lends && lane.lends_not().load(Acquire) != 0
     }
+}
+
+/// Whether the next chunk of an incoming lane has come.
+fn is_written((lane, tail): &(Lane, u64)) -> bool {
+    lane.number(*tail).load(Acquire) == tail + 1
 }

@@ -1,7 +1,7 @@
 //! The writing end of a lane: chunks as slots.
 
 use super::{
-    lane::{BODIES, INLINE_MAX, Lane, SLOTS, State, Words, cookie as cookie_of},
+    lane::{BODIES, INLINE_MAX, Lane, SLOTS, Sleep, State, Words, cookie as cookie_of},
     lent::{LEND_MIN, LENT_MESSAGE_MIN},
     reader::{KIND_BODY, KIND_INLINE, KIND_LENT},
 };
@@ -75,6 +75,18 @@ impl Writer {
         total >= LENT_MESSAGE_MIN && self.lane.lends_not().load(Relaxed) == 0
     }
 
+    /// The next body is at the beginning if the reader has read all: the caches hold that memory, and
+    /// not the memory that was written a round ago.
+    fn begin_anew_if_empty(&mut self) {
+        if self.tail != self.head {
+            self.look();
+        }
+        if self.tail == self.head && self.head > 0 {
+            self.bodies = self.bodies.next_multiple_of(BODIES);
+            self.ends[((self.head - 1) % SLOTS) as usize] = self.bodies;
+        }
+    }
+
     /// Slots that were written.
     pub fn head(&self) -> u64 {
         self.head
@@ -115,6 +127,9 @@ impl Ring for Writer {
             true => 0,
             false => body.len() as u64,
         };
+        if len > 0 {
+            self.begin_anew_if_empty();
+        }
         // A body is in one piece.
         let skipped = match BODIES - self.bodies % BODIES {
             left if left < len => left,
@@ -123,6 +138,7 @@ impl Ring for Writer {
         if !self.has_room(skipped, len) {
             self.look();
             if !self.has_room(skipped, len) {
+                wake_if(self.lane.reader_sleeps(), Sleep::UntilLong, self.wake);
                 return Err(RingError::Full);
             }
         }
@@ -160,7 +176,13 @@ impl Ring for Writer {
         self.ends[(self.head % SLOTS) as usize] = self.bodies;
         self.lane.write(self.head, &words);
         self.head += 1;
-        wake_if(self.lane.reader_sleeps(), self.wake);
+        let is_short = header.total == body.len() as u64 && !is_lent;
+        let least = if is_short {
+            Sleep::UntilAny
+        } else {
+            Sleep::UntilLong
+        };
+        wake_if(self.lane.reader_sleeps(), least, self.wake);
         match self.lane.state() {
             State::Reads => Ok(()),
             State::Absent | State::Closed => Err(RingError::Closed),
@@ -168,11 +190,19 @@ impl Ring for Writer {
     }
 }
 
-/// Wakes the other task if it says that it sleeps. What it waits for was written before.
-pub(super) fn wake_if(sleeps: &AtomicU32, wake: RawFd) {
+/// Wakes the other task if its [`Sleep`] is `least` or a later one. What it waits for was written before.
+pub(super) fn wake_if(sleeps: &AtomicU32, least: Sleep, wake: RawFd) {
     fence(SeqCst);
-    if sleeps.load(Relaxed) != 0 && sleeps.swap(0, SeqCst) != 0 && wake >= 0 {
-        // SAFETY: the descriptor is open as long as the ring.
+    let awake = Sleep::Awake as u32;
+    if sleeps.load(Relaxed) >= least as u32 && sleeps.swap(awake, SeqCst) != awake {
+        wake_by(wake);
+    }
+}
+
+/// Writes to an eventfd that wakes a task; -1 for none.
+pub(super) fn wake_by(wake: RawFd) {
+    if wake >= 0 {
+        // SAFETY: the descriptor is open as long as the ring, or as this process.
         let wake = unsafe { BorrowedFd::borrow_raw(wake) };
         // An eventfd that is full wakes as well.
         let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
