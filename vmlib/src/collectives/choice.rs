@@ -27,7 +27,7 @@ const DIVIDED_BYTES: usize = 32 * 1024;
 /// Up to this length of all blocks together, blocks are passed on in few steps. Bytes.
 const GATHERED_BYTES: usize = 64 * 1024;
 /// Up to this length of one block, blocks are exchanged in few steps. Bytes.
-const EXCHANGED_BYTES: usize = 256;
+const EXCHANGED_BYTES: usize = 1024;
 /// From this number of members on, blocks are exchanged in few steps.
 const EXCHANGED_MEMBERS: usize = 8;
 
@@ -80,7 +80,10 @@ pub enum Algorithm {
     Ring,
     /// A reduction by a tree, in the order of the instances, and a broadcast.
     ReduceThenBroadcast,
-    /// Bruck's: messages of several blocks to members at distances 1, 2, 4, ...: `log2 n` steps.
+    /// Bruck's: messages of several blocks to members at distances 1, 2, 4, ...: `log2 n` steps. In an
+    /// exchange with radix 4: at distances 1, 2, 3, 4, 8, 12, ... (Bruck, Ho, Kipnis, Upfal, Weathersby:
+    /// Efficient Algorithms for All-to-All Communications in Multiport Message-Passing Systems, IEEE TPDS
+    /// 1997, section 3).
     Bruck,
     /// Each block goes directly from its sender to its receiver.
     Direct,

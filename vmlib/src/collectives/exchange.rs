@@ -10,6 +10,10 @@ use super::{
 use crate::{Group, Number, Task, error::GroupError};
 use bytes::Bytes;
 
+/// In each step of an exchange in few steps, a member sends to so many others, less one. With more
+/// others there are fewer steps, in which all wait for all, and more messages.
+const EXCHANGE_RADIX: usize = 4;
+
 impl Task {
     /// Gives the values of all members, one after the other by instance, to all. All members pass
     /// equally many values.
@@ -254,18 +258,27 @@ fn exchange_in_few_steps<T: Number>(call: &Call<'_>, values: &[T]) -> Result<Vec
     let mut held = values.to_vec();
     held.rotate_left(me * len);
     let mut distance = 1;
+    let mut packed: Vec<T> = Vec::new();
     while distance < n {
-        let moving: Vec<usize> = (0..n).filter(|index| index & distance != 0).collect();
-        let mut packed: Vec<T> = Vec::with_capacity(moving.len() * len);
-        for index in &moving {
-            packed.extend_from_slice(&held[block(*index)]);
+        // The blocks that go `digit` distances in this step.
+        let moving =
+            |digit: usize| (0..n).filter(move |at| at / distance % EXCHANGE_RADIX == digit);
+        let digits = (1..EXCHANGE_RADIX).take_while(|digit| digit * distance < n);
+        for digit in digits.clone() {
+            packed.clear();
+            for index in moving(digit) {
+                packed.extend_from_slice(&held[block(index)]);
+            }
+            call.send_items(call.after(digit * distance), &packed)?;
         }
-        call.send_items(call.after(distance), &packed)?;
-        call.receive_items(call.before(distance), &mut packed)?;
-        for (index, packed) in moving.into_iter().zip(packed.chunks_exact(len.max(1))) {
-            held[block(index)].copy_from_slice(packed);
+        for digit in digits {
+            packed.resize(moving(digit).count() * len, T::empty());
+            call.receive_items(call.before(digit * distance), &mut packed)?;
+            for (index, packed) in moving(digit).zip(packed.chunks_exact(len.max(1))) {
+                held[block(index)].copy_from_slice(packed);
+            }
         }
-        distance *= 2;
+        distance *= EXCHANGE_RADIX;
     }
     // Block i has come from the member i before this one.
     let mut received = held.clone();
