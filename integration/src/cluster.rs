@@ -14,7 +14,7 @@ pub mod objects;
 pub mod processes;
 pub mod rings;
 
-use client::Client;
+use client::{Client, read_some};
 use network::Network;
 use std::{
     fs::{File, TryLockError},
@@ -57,7 +57,7 @@ pub fn read_until(output: &mut impl Read, end: &str) -> String {
     let mut text = String::new();
     while !text.contains(end) {
         let mut bytes = [0; 256];
-        let count = output.read(&mut bytes).expect("the output");
+        let count = read_some(output, &mut bytes).expect("the output");
         assert!(count > 0, "the output ends without '{end}': {text}");
         text.push_str(&String::from_utf8_lossy(&bytes[..count]));
     }

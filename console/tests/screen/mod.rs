@@ -5,6 +5,7 @@
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
     process::{Pid, Signal, kill_process},
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
@@ -115,7 +116,11 @@ impl Screen {
                 return;
             }
             let mut fds = [PollFd::new(&self.terminal, PollFlags::IN)];
-            let ready = poll(&mut fds, Some(&LIMIT)).unwrap();
+            let ready = match poll(&mut fds, Some(&LIMIT)) {
+                // The process was stopped, and goes on.
+                Err(Errno::INTR) => continue,
+                ready => ready.unwrap(),
+            };
             let seen = String::from_utf8_lossy(&self.unread);
             assert_eq!(ready, 1, "no '{shown}' in {seen:?}");
             let mut buffer = [0; 4096];

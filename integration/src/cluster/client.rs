@@ -266,10 +266,24 @@ impl Client {
                 return Ok(frame);
             }
             let mut bytes = [0; 64 * 1024];
-            match self.stream.read(&mut bytes)? {
+            match read_some(&mut self.stream, &mut bytes)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => self.reader.push(&bytes[..read]),
             }
+        }
+    }
+}
+
+/// Reads what is there, and waits for it. The kernel does not repeat a read with a time limit when the
+/// process was stopped and goes on, as on a computer that is suspended.
+///
+/// # Errors
+/// Those of the stream.
+pub fn read_some(stream: &mut impl Read, bytes: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match stream.read(bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            read => return read,
         }
     }
 }

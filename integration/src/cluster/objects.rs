@@ -6,12 +6,12 @@
 //! The server is reached through a relay. The relay keeps its port when the server is killed and
 //! started again, and can kill the server after a number of bytes, in the middle of a transfer.
 
-use super::{PATIENCE, end_with_us, wait_for};
+use super::{PATIENCE, client::read_some, end_with_us, wait_for};
 use std::{
     env,
     ffi::OsString,
     fs,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -266,7 +266,7 @@ fn pass(
 ) -> io::Result<()> {
     let mut buffer = [0; 16 << 10];
     loop {
-        let count = from.read(&mut buffer).unwrap_or(0);
+        let count = read_some(from, &mut buffer).unwrap_or(0);
         if count == 0 || !may(count) || to.write_all(&buffer[..count]).is_err() {
             let _ = from.shutdown(Shutdown::Both);
             return to.shutdown(Shutdown::Both);
