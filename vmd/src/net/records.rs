@@ -1,44 +1,18 @@
 //! Seals and opens the content of a link's records in place.
 //!
-//! The scheme is the one of the crate `snow`, which makes the handshake: section 5.1 and, for the
-//! cipher, section 12.4 of the Noise specification, revision 34. `snow` itself seals and opens from
-//! one buffer into another; the additional copy of each byte costs noticeable time for an image of
-//! a GiB.
+//! The scheme is the one of the crate `snow`, which makes the handshake ([`vm_wire::seal`]). `snow`
+//! itself seals and opens from one buffer into another; the additional copy of each byte costs
+//! noticeable time for an image of a GiB.
 
 use crate::net::secure_error::SecureError;
-use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use snow::HandshakeState;
-
-/// Length of the authentication tag that sealing appends. Bytes.
-pub const TAG: usize = 16;
+pub use vm_wire::seal::TAG;
+use vm_wire::seal::Way;
 
 /// The keys of both directions of a link.
 pub struct Records {
     sealing: Way,
     opening: Way,
-}
-
-/// The key of one direction, and the number of records that it has sealed or opened.
-struct Way {
-    key: LessSafeKey,
-    count: u64,
-}
-
-impl Way {
-    fn new(key: [u8; 32]) -> Way {
-        let key = UnboundKey::new(&AES_256_GCM, &key).expect("a key of 32 bytes");
-        Way {
-            key: LessSafeKey::new(key),
-            count: 0,
-        }
-    }
-
-    /// The nonce of the next record.
-    fn nonce(&self) -> Nonce {
-        let mut nonce = [0; NONCE_LEN];
-        nonce[NONCE_LEN - 8..].copy_from_slice(&self.count.to_be_bytes());
-        Nonce::assume_unique_for_key(nonce)
-    }
 }
 
 impl Records {
@@ -51,21 +25,14 @@ impl Records {
             false => (second, first),
         };
         Records {
-            sealing: Way::new(sealing),
-            opening: Way::new(opening),
+            sealing: Way::new(&sealing),
+            opening: Way::new(&opening),
         }
     }
 
     /// Seals all but the last [`TAG`] bytes, and writes the tag into the last [`TAG`] bytes.
     pub fn seal(&mut self, content: &mut [u8]) {
-        let way = &mut self.sealing;
-        let (content, room) = content.split_at_mut(content.len() - TAG);
-        let tag = way
-            .key
-            .seal_in_place_separate_tag(way.nonce(), Aad::empty(), content)
-            .expect("a record is shorter than the cipher allows");
-        room.copy_from_slice(tag.as_ref());
-        way.count += 1;
+        self.sealing.seal(content);
     }
 
     /// Opens the sealed bytes from `sealed` to the end of `bytes`. The content is then at the
@@ -74,13 +41,8 @@ impl Records {
     /// # Errors
     /// [`SecureError::Record`]: the record is not the next one of the other end, or was changed.
     pub fn open(&mut self, bytes: &mut [u8], sealed: usize) -> Result<usize, SecureError> {
-        let way = &mut self.opening;
-        let content = way
-            .key
-            .open_within(way.nonce(), Aad::empty(), bytes, sealed..)
-            .map_err(|_| SecureError::Record)?;
-        way.count += 1;
-        Ok(content.len())
+        let opened = self.opening.open(bytes, sealed);
+        opened.map_err(|_| SecureError::Record)
     }
 }
 

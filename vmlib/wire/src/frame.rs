@@ -147,6 +147,12 @@ opcodes! {
     /// [`crate::task::RingClosed`].
     RingClosed = 54,
 
+    // Direct connections, between a task and its daemon.
+    /// [`crate::task::DirectDial`].
+    DirectDial = 55,
+    /// [`crate::task::DirectOpen`].
+    DirectOpen = 56,
+
     // Between two daemons.
     /// [`crate::peer::Hello`].
     Hello = 64,
@@ -307,6 +313,12 @@ opcodes! {
     CutPrepare = 138,
     /// [`crate::checkpoint::CutPrepared`].
     CutPrepared = 139,
+    /// [`crate::peer::DirectAsk`].
+    DirectAsk = 140,
+    /// [`crate::peer::DirectReady`].
+    DirectReady = 141,
+    /// [`crate::peer::DirectClosed`].
+    DirectClosed = 142,
 }
 
 impl Op {

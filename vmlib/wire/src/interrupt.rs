@@ -7,6 +7,7 @@
 //! | 8 | 4 | kind |
 //! | 12 | 4 | of `Go`: the host; of `Copy` and `Freeze`: bytes of two folders, 2 each, or 0 |
 //! | 16 | 4 | of `Go`: the generation; of `Freeze`: 0 for a move, 1 for a checkpoint, 2 for a forked save |
+//! | 16 | 8 | of `Resend`: the number of the direct connection |
 //! | 20 | 4 | of `Go`: the machine |
 //! | 24 | up to 1000 | of `Copy` and `Freeze`: the folders ([`Folders`]) |
 //!
@@ -69,6 +70,12 @@ pub enum Order {
     Hold,
     /// End a pre-copy without an image, or end a `Hold`.
     Cancel,
+    /// Send again, by the daemon, what is retained for the peer of a direct connection: the daemon has
+    /// closed the connection, and the program may compute for long before its next call.
+    Resend {
+        /// The number of the connection.
+        id: u64,
+    },
     /// Resume.
     Go {
         /// The host of the task.
@@ -93,6 +100,7 @@ impl Order {
             Order::Copy { compress: true } => (6, 0),
             Order::Cancel => (4, 0),
             Order::Hold => (7, 0),
+            Order::Resend { .. } => (8, 0),
         };
         let mut bytes = [0; ORDER_LEN];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -110,6 +118,7 @@ impl Order {
             Order::Freeze { way, .. } => {
                 bytes[16..20].copy_from_slice(&(way as u32).to_le_bytes());
             }
+            Order::Resend { id } => bytes[16..].copy_from_slice(&id.to_le_bytes()),
             Order::Copy { .. } | Order::Cancel | Order::Hold => {}
         }
         bytes
@@ -133,10 +142,16 @@ impl Order {
             (Some(6), _) => Some(Order::Copy { compress: true }),
             (Some(4), _) => Some(Order::Cancel),
             (Some(7), _) => Some(Order::Hold),
+            (Some(8), _) => resend(bytes),
             _ => None,
         };
         Some((number, order))
     }
+}
+
+fn resend(order: &[u8]) -> Option<Order> {
+    let id = u64::from_le_bytes(*order.get(16..)?.first_chunk()?);
+    Some(Order::Resend { id })
 }
 
 fn go(host: u32, generation: Option<u32>, machine: Option<u32>) -> Option<Order> {
@@ -335,6 +350,7 @@ mod tests {
             },
             Order::Cancel,
             Order::Hold,
+            Order::Resend { id: u64::MAX - 7 },
             Order::Go {
                 host: HostId(7),
                 machine: MachineId::from_bits(0xbeef),

@@ -8,10 +8,10 @@
 //! Reading order: [`id`], [`limits`], [`frame`], [`codec`], [`version`], then the messages by the
 //! connection that carries them: [`task`] (between a task and its daemon), [`peer`] (between two
 //! daemons), [`console`] (between a console and its daemon), [`coordinator`] (between an
-//! application's coordinator and its daemon). [`checkpoint`] and [`stores`] hold the orders between
+//! application's coordinator and its daemon), [`direct`] (between two tasks of different hosts). [`checkpoint`] and [`stores`] hold the orders between
 //! daemons about checkpoints, [`agreed`] the entries of the log, [`interrupt`] the messages of a
-//! task's interrupt socket, [`portable`] the state of a portable task, and [`place`] the paths of a
-//! daemon's files.
+//! task's interrupt socket, [`portable`] the state of a portable task, [`seal`] the cipher of links and
+//! direct connections, and [`place`] the paths of a daemon's files.
 //!
 //! Values that messages of several modules contain have private modules of their own below these,
 //! and are re-exported where they belong: `body`, `failure`, `part`, `watched`.
@@ -26,6 +26,7 @@ pub mod checkpoint;
 pub mod codec;
 pub mod console;
 pub mod coordinator;
+pub mod direct;
 mod failure;
 pub mod frame;
 pub mod id;
@@ -35,6 +36,7 @@ mod part;
 pub mod peer;
 pub mod place;
 pub mod portable;
+pub mod seal;
 pub mod stores;
 pub mod task;
 pub mod version;

@@ -21,13 +21,22 @@ pub const CHUNK_OVERHEAD: u64 = 128;
 pub const INBOX_BYTES_DEFAULT: u64 = 1 << 30;
 /// Memory of one ring. Bytes.
 pub const RING_BYTES: usize = 392 * 1024;
-/// Rings of one task: peers of the same host with which it exchanges messages past the daemon.
+/// Rings and direct connections of one task: peers with which it exchanges messages past the daemon.
 pub const RINGS_PER_TASK: usize = 64;
 /// Rings of one host. Their memory is 784 MiB together.
 pub const RINGS_PER_HOST: usize = 2048;
-/// A task looks so often whether it uses its rings. It closes a ring that it has not used between two
-/// looks.
+/// A task looks so often whether it uses its rings and direct connections. It closes one that it has
+/// not used between two looks.
 pub const RING_IDLE: Duration = Duration::from_secs(4);
+/// Direct connections that one daemon expects for its tasks at one time.
+pub const DIRECTS_AWAITED: usize = 1024;
+/// Time for which a daemon expects a direct connection, and for which it waits for another daemon to
+/// expect one.
+pub const DIRECT_AWAITED: Duration = Duration::from_secs(5);
+/// Time for a task to make a direct connection; shorter than [`DIRECT_AWAITED`].
+pub const DIRECT_DIAL: Duration = Duration::from_secs(2);
+/// Time for which a daemon expects no direct connection from a host whose tasks could not make one.
+pub const DIRECT_PAUSE: Duration = Duration::from_secs(60);
 /// Bytes that a daemon queues for one task or one link that does not read.
 pub const QUEUE_BYTES: usize = 16 * 1024 * 1024;
 /// Bytes that a daemon queues for all tasks and links together. Above this limit data frames are

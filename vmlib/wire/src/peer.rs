@@ -7,6 +7,7 @@
 //! arrive exactly once and in order, however often the link breaks. The payload of such a message
 //! is one byte, the opcode, and the MessagePack body (see [`Order`]).
 
+mod directs;
 mod kept;
 mod moves;
 mod raft;
@@ -27,6 +28,7 @@ use crate::{
     },
     version::Offer,
 };
+pub use directs::{DirectAsk, DirectClosed, DirectEnd, DirectEnds, DirectReady};
 pub use kept::{KeepOrder, Kept};
 pub use moves::{
     Belongings, DrainReport, MoveAbort, MoveAsk, MoveCancel, MoveEnd, MoveLoaded, MoveOffer,
@@ -42,6 +44,7 @@ message! {
     FlushAsk Flushed MoveAsk MoveEnd MoveOffer MoveReady MoveLoaded MoveRelease MoveAbort
     MoveOrder MoveCancel MoveReported MoveProgress MoveSent
     DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer LinksDown
+    DirectAsk DirectReady DirectClosed
 }
 
 /// The first frame of both ends of a link.
@@ -426,6 +429,9 @@ pub enum Order {
     LinksDown(LinksDown),
     CutPrepare(CutPrepare),
     CutPrepared(CutPrepared),
+    DirectAsk(DirectAsk),
+    DirectReady(DirectReady),
+    DirectClosed(DirectClosed),
 }
 
 macro_rules! orders {
@@ -462,4 +468,4 @@ MoveProgress MoveSent DrainAsk DrainEnd CheckAsk CheckEnd TaskAnswer
 CheckpointAsk CheckpointEnd CutAsk CutMade PartStands CutLost CutGo CutGone PartSaved CommitAsk Committed CutClose CutClosed
 KeptSaved
 CopyAsk CopyEnd PartAsk PartLost StockAsk Stock ManifestAsk ManifestEnd CommitHere ForgetStored
-LinksDown CutPrepare CutPrepared }
+LinksDown CutPrepare CutPrepared DirectAsk DirectReady DirectClosed }

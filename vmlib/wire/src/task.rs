@@ -10,6 +10,7 @@ use crate::{
     agreed::{ExitStatus, HostFacts},
     checkpoint::{CheckpointReport, RestartReport},
     codec::message,
+    direct::Secret,
     id::{HostId, MachineId, Tid},
     peer::{DrainReport, MoveReport, MoveWay},
     version::Offer,
@@ -24,7 +25,7 @@ message! {
     Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Await Ended HostEvent KeptBy
     GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
     MoveTask Moved CheckTask Checked DrainHost Drained SaveApp Saved
-    SuspendApp ResumeApp Resumed RingAsk RingOpen RingClosed
+    SuspendApp ResumeApp Resumed RingAsk RingOpen RingClosed DirectDial DirectOpen
 }
 
 /// Environment variable: path of the daemon's socket.
@@ -336,8 +337,8 @@ pub struct Resumed {
     pub report: RestartReport,
 }
 
-/// Open a ring to another task of this host: memory that both tasks share. The daemon opens the ring
-/// or does nothing; the task asks again later.
+/// Open a route past the daemon to another task: a ring to a task of this host, a direct connection to
+/// a task of another host. The daemon opens it or does nothing; the task asks again later.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingAsk {
     /// The other task.
@@ -358,12 +359,43 @@ pub struct RingOpen {
     pub pid: u32,
 }
 
-/// A ring is closed, because one of its tasks is frozen to be moved or has ended. Also from a task
-/// that cannot use a ring, or has not used it for long.
+/// A ring or a direct connection is closed, because one of its tasks is frozen to be moved or has
+/// ended, or because the link between their hosts is lost. Also from a task that cannot use it, or has
+/// not used it for long.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RingClosed {
     /// The other task.
     pub peer: Tid,
-    /// The number of the ring.
+    /// The number of the ring or of the direct connection.
     pub id: u64,
+}
+
+/// Make a direct connection to a task of another host, as the end that dials ([`crate::direct`]). A task
+/// that cannot make it says [`RingClosed`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectDial {
+    /// The other task.
+    pub peer: Tid,
+    /// The number of the connection.
+    pub id: u64,
+    /// `address:port` of the peer's daemon, which hands the connection to the peer.
+    pub addr: String,
+    /// The secret of the connection.
+    pub secret: Secret,
+    /// Whether the frames are sealed.
+    pub sealed: bool,
+}
+
+/// A direct connection from a task of another host has come. With the frame comes its descriptor; the
+/// opening is read and proved. This task is the end that accepts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectOpen {
+    /// The other task.
+    pub peer: Tid,
+    /// The number of the connection.
+    pub id: u64,
+    /// The secret of the connection.
+    pub secret: Secret,
+    /// Whether the frames are sealed.
+    pub sealed: bool,
 }

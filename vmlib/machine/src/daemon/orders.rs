@@ -123,7 +123,10 @@ impl Daemon {
                 | Order::CommitAsk(_)
                 | Order::CutClose(_)
                 | Order::CutClosed(_)
-                | Order::ForgetStored(_),
+                | Order::ForgetStored(_)
+                | Order::DirectAsk(_)
+                | Order::DirectReady(_)
+                | Order::DirectClosed(_),
             ) => self
                 .cx
                 .refuse_peer(host, "what only a coordinator and its daemon say"),

@@ -16,15 +16,17 @@ use vm_wire::{
     console::{
         self, Answer, Conf, HostRow, HostState, Request, RunEnd, RunSignal, RunStopped, TaskRow,
     },
+    direct::Secret,
     peer::{
-        Alive, DrainWay, Feed, FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder,
-        Kept, Last, LastAsk, LinksDown, MoveWay, OutputLines, Propose, Refused, RunHold,
-        SignalOrder, Snapshot, SpawnOrder, SpawnResult, Usage, UsageAsk,
+        Alive, DirectAsk, DirectClosed, DirectEnd, DirectEnds, DirectReady, DrainWay, Feed,
+        FeedAsk, FlushAsk, Flushed, Grant, Hello, Join, Joined, KeepOrder, Kept, Last, LastAsk,
+        LinksDown, MoveWay, OutputLines, Propose, Refused, RunHold, SignalOrder, Snapshot,
+        SpawnOrder, SpawnResult, Usage, UsageAsk,
     },
     task::{
-        Await, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk, GroupChange, GroupView,
-        HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, RingAsk, RingClosed, RingOpen,
-        Siblings, Signal, Spawned, Tids, Watch, Watched, Welcome,
+        Await, DirectDial, DirectOpen, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk,
+        GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, RingAsk,
+        RingClosed, RingOpen, Siblings, Signal, Spawned, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -164,6 +166,22 @@ fn task(visitor: &mut impl Visitor) {
         },
     );
     visitor.message("RingClosed", RingClosed { peer, id });
+    let (secret, sealed) = (Secret::new([8; 32]), true);
+    let dial = DirectDial {
+        peer,
+        id,
+        addr: text("10.0.0.2:4567"),
+        secret: secret.clone(),
+        sealed,
+    };
+    visitor.message("DirectDial", dial);
+    let open = DirectOpen {
+        peer,
+        id,
+        secret,
+        sealed,
+    };
+    visitor.message("DirectOpen", open);
     for (name, status) in [
         ("Ended.Left", ExitStatus::Left(0)),
         ("Ended.Code", ExitStatus::Code(1)),
@@ -188,6 +206,41 @@ fn task(visitor: &mut impl Visitor) {
     }
 }
 
+/// Messages between daemons about direct connections.
+fn directs(visitor: &mut impl Visitor) {
+    let ends = DirectEnds {
+        dials: tid(1, 2),
+        accepts: tid(2, 3),
+        dials_incarnation: 4,
+        accepts_incarnation: 5,
+        generation: 6,
+    };
+    let (request, id, sealed) = (7, 300, true);
+    let ask = DirectAsk {
+        request,
+        ends,
+        sealed,
+    };
+    visitor.message("DirectAsk", ask);
+    let ready = DirectReady {
+        request,
+        ends,
+        id,
+        secret: Secret::new([8; 32]),
+        sealed,
+    };
+    visitor.message("DirectReady", ready);
+    for why in [DirectEnd::Left, DirectEnd::GivenUp, DirectEnd::Late] {
+        let closed = DirectClosed {
+            id,
+            from: tid(1, 2),
+            to: tid(2, 3),
+            why,
+        };
+        visitor.message(&format!("DirectClosed.{why:?}"), closed);
+    }
+}
+
 /// Messages that locate hosts and tasks.
 fn places(visitor: &mut impl Visitor) {
     for (name, by) in [("KeptBy.elsewhere", Some(HostId(3))), ("KeptBy.lost", None)] {
@@ -197,6 +250,7 @@ fn places(visitor: &mut impl Visitor) {
     let hosts = vec![HostId(3), HostId(7)];
     let (of, number) = (HostId(2), 5);
     visitor.message("LinksDown", LinksDown { of, number, hosts });
+    directs(visitor);
     visitor.message(
         "HostEvent",
         HostEvent {
