@@ -237,6 +237,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "vmlib/src/link.rs",
     "vmlib/src/receive.rs",
     "vmlib/src/ring/area.rs",
+    "vmlib/src/ring/keyed.rs",
     "vmlib/src/ring/lane.rs",
     "vmlib/src/ring/lent.rs",
     "vmlib/src/ring/writer.rs",

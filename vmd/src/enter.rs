@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 use vm_machine::{Daemon, DaemonConfig, Outbox};
-use vm_wire::{HostId, MachineId, agreed::HostFacts, limits::LINK_TIME};
+use vm_wire::{HostId, MachineId, agreed::HostFacts, limits::LINK_TIME, seal::KEY};
 
 /// The facts of a daemon that is not part of a machine yet.
 pub struct Entry<'a> {
@@ -144,8 +144,12 @@ impl Entry<'_> {
 
     fn config(&self, facts: &HostFacts) -> DaemonConfig {
         let args = self.args;
+        let mut direct_seed = [0; KEY];
+        secret::fill_random(&mut direct_seed);
         DaemonConfig {
             seed: secret::random_u64(),
+            direct_seed,
+            sealed: self.mode == Mode::Encrypted,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             drain_at_stop: match args.on_term {
                 OnTerm::Leave => None,

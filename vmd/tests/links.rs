@@ -4,11 +4,15 @@
 mod common;
 
 use common::{Daemon, ask, receive, wait_for};
-use std::process::Command;
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    process::Command,
+};
 use vm_wire::{
     Message,
     console::{Answer, HostState, Request},
-    place,
+    direct, place,
     version::Offer,
 };
 
@@ -147,6 +151,26 @@ fn at_the_limit_of_open_files_new_connections_are_refused_and_old_ones_work() {
     // connection waited.
     let refused = founder.count_log("the limit of open files is reached");
     assert!((1..=40).contains(&refused), "{refused}");
+}
+
+#[test]
+fn a_direct_connection_that_is_not_expected_is_closed() {
+    let temp = tempfile::tempdir().expect("a temporary folder");
+    let founder = Daemon::start_with(temp, |command| {
+        with_debug_log(command.args(["--name", "lone"]));
+    });
+    let address = founder.address().expect("listening");
+    let opening = [&direct::MAGIC[..], &[7; direct::OPENING - 8]].concat();
+    let mut stream = TcpStream::connect(address).expect("it listens");
+    // The opening comes in two parts.
+    for part in opening.chunks(20) {
+        stream.write_all(part).expect("it is written");
+    }
+    let mut answer = Vec::new();
+    // Either the end of file or a reset.
+    let _ = stream.read_to_end(&mut answer);
+    assert!(answer.is_empty());
+    founder.wait_log("was closed: it is not expected");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::{
     daemon_lost::end_process_in_handler,
     interrupt_socket::{borrowed, interrupt_socket},
     orders::is_leaving,
+    resend::{self, Again},
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -116,6 +117,9 @@ pub(crate) fn heeded() -> u64 {
 
 /// Carries out an order. Not within a section, but for a task that has come to a safe point.
 pub(crate) fn heed(by: &dyn Checkpointer, packet: &[u8], image: Option<OwnedFd>) {
+    if resend::heed_order(packet) {
+        return;
+    }
     let order = match Order::from_bytes(packet) {
         Some((number, order)) if number > heeded() => {
             HEEDED.store(number, SeqCst);
@@ -186,6 +190,8 @@ pub(crate) fn folders(room: &mut [u8; 2 * limits::WORK_DIR_MAX]) -> Option<(&[u8
 pub(crate) fn stand(by: &dyn Checkpointer) {
     MOVED.store(false, SeqCst);
     await_go();
+    // The freeze may have closed direct connections.
+    resend::resend(Again::Lost);
     by.go_on();
 }
 
@@ -200,6 +206,7 @@ pub(crate) fn came_back(by: &dyn Checkpointer) {
         elsewhere: by.is_elsewhere(),
     });
     await_go();
+    resend::resend(Again::All);
     by.resume();
 }
 
@@ -213,6 +220,7 @@ fn await_go() {
         let socket = borrowed(socket);
         match recv(socket, &mut packet, RecvFlags::DONTWAIT) {
             Ok((0, _)) | Err(Errno::CONNRESET) => end_process_in_handler(),
+            Ok((len, _)) if resend::note_order(&packet[..len]) => {}
             Ok((len, _)) => {
                 if let Some((number, Some(order))) = Order::from_bytes(&packet[..len])
                     && let Order::Go {

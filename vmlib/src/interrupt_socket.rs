@@ -3,7 +3,7 @@
 //! **Used in signal handlers**: nothing here allocates or locks. The `unsafe` parts here are the
 //! descriptors that are known by number, and those that a process is handed over.
 
-use crate::daemon_lost::end_process;
+use crate::{daemon_lost::end_process, resend};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd},
@@ -69,6 +69,7 @@ pub(crate) fn last_order(packet: &mut [u8; ORDER_MAX]) -> Option<(usize, Option<
     loop {
         match receive(borrowed(interrupt_socket()), &mut room) {
             Ok((0, _)) | Err(Errno::CONNRESET) => end_process(),
+            Ok((len, _)) if resend::heed_order(&room[..len]) => {}
             Ok((len, descriptor)) => {
                 *packet = room;
                 last = Some((len, descriptor));

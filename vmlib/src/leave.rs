@@ -16,6 +16,7 @@ use crate::{
     orders::leaves,
     primitive::{Attempt, Phase, Shared},
     request::read_answer,
+    resend,
 };
 use std::{
     ffi::{c_int, c_void},
@@ -59,6 +60,7 @@ pub(crate) fn once(
         });
     }
     freeze::enrolled();
+    resend::enrolled(Arc::<Shared>::clone(&shared));
     *task = Some(Arc::clone(&shared));
     Ok(shared)
 }

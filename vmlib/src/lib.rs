@@ -279,6 +279,7 @@ mod primitive;
 mod receive;
 mod request;
 mod requests;
+mod resend;
 mod ring;
 mod two_phase;
 

@@ -13,7 +13,7 @@
 
 use crate::{
     clock::now,
-    daemon_lost::end_process,
+    daemon_lost::{end_process, end_process_in_handler},
     error::LinkError,
     receive::receive,
     ring::{NARROW, Watch, area},
@@ -21,7 +21,7 @@ use crate::{
 use bytes::{BufMut, Bytes};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fd::{AsFd, BorrowedFd, OwnedFd},
+    fd::{AsFd, BorrowedFd, OwnedFd, RawFd},
     io::Errno,
     net::{SendAncillaryBuffer, SendFlags, sendmsg},
     thread::sched_yield,
@@ -33,12 +33,10 @@ use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::{Duration, Instant},
 };
-use vm_wire::{Frame, FrameReader, HEADER_LEN};
+use vm_wire::{Frame, FrameReader, HEADER_LEN, Header, limits::RINGS_PER_TASK};
 
 /// Room for one read, a few chunks. Bytes.
 const READ_BYTES: usize = 256 * 1024;
-/// Bodies up to this length are copied out of the read buffer. Bytes.
-const COPIED_MAX: usize = 4 * 1024;
 /// Looks at the rings between two looks at the sockets, which are system calls: about a microsecond.
 const RING_LOOKS: usize = 50;
 /// While others want the processor, the sockets are looked at after so many looks at the rings.
@@ -69,6 +67,8 @@ pub(crate) struct Ready {
     pub(crate) interrupt: bool,
     /// A ring has a chunk, or room.
     pub(crate) ring: bool,
+    /// A direct connection has something, or room.
+    pub(crate) direct: bool,
 }
 
 impl Sockets {
@@ -106,7 +106,8 @@ impl Sockets {
                 }
             }
             if rings.is_empty() || looks > 1 || round % SOCKETS_EVERY == 0 {
-                let ready = self.wait(true, false, Some(Duration::ZERO), watches)?;
+                let none = Some(Duration::ZERO);
+                let ready = self.wait(true, false, none, watches, rings.sockets())?;
                 if ready != Ready::default() {
                     return Ok(ready);
                 }
@@ -139,7 +140,7 @@ impl Sockets {
         rings: &Watch,
     ) -> Result<Ready, LinkError> {
         if rings.is_empty() {
-            return self.wait(read, write, time, watches);
+            return self.wait(read, write, time, watches, rings.sockets());
         }
         let time = match rings.is_narrow() {
             true => Some(time.map_or(NARROW, |time| time.min(NARROW))),
@@ -147,21 +148,37 @@ impl Sockets {
         };
         let ready = match rings.sleep() {
             true => Ok(Ready::RING),
-            false => self.wait(read, write, time, watches),
+            false => self.wait(read, write, time, watches, rings.sockets()),
         };
         rings.awake();
         ready
     }
 
     /// Waits until the data socket can be read (if `read`) or written (if `write`), an interrupt
-    /// comes (if it `watches` for that; its end in any case), another task wakes this one, the time is
-    /// over, or a signal was handled.
+    /// comes (if it `watches` for that; its end in any case), another task wakes this one, a direct
+    /// connection has an event that it is watched for, the time is over, or a signal was handled.
     pub(crate) fn wait(
         &self,
         read: bool,
         write: bool,
         time: Option<Duration>,
         watches: bool,
+        directs: &[(RawFd, PollFlags)],
+    ) -> Result<Ready, LinkError> {
+        match directs {
+            [] => self.wait_for::<3>(read, write, time, watches, &[]),
+            _ => self.wait_for::<{ 3 + RINGS_PER_TASK }>(read, write, time, watches, directs),
+        }
+    }
+
+    /// See [`Sockets::wait`]; for at most `MOST` descriptors.
+    fn wait_for<const MOST: usize>(
+        &self,
+        read: bool,
+        write: bool,
+        time: Option<Duration>,
+        watches: bool,
+        directs: &[(RawFd, PollFlags)],
     ) -> Result<Ready, LinkError> {
         let mut events = PollFlags::empty();
         events.set(PollFlags::IN, read);
@@ -174,19 +191,35 @@ impl Sockets {
             // SAFETY: it stays open as long as this process, or until it is frozen.
             _ => unsafe { BorrowedFd::borrow_raw(wake) },
         };
-        let mut fds = [
-            PollFd::new(&self.data, events),
-            PollFd::new(&self.interrupt, interrupts),
-            PollFd::from_borrowed_fd(woken, PollFlags::IN),
-        ];
+        let eventfd = match wake {
+            ..0 => PollFlags::empty(),
+            _ => PollFlags::IN,
+        };
+        let mut fds: [PollFd<'_>; MOST] = std::array::from_fn(|index| match index {
+            0 => PollFd::new(&self.data, events),
+            1 => PollFd::new(&self.interrupt, interrupts),
+            2 => PollFd::from_borrowed_fd(woken, eventfd),
+            _ => match directs.get(index - 3) {
+                Some((socket, events)) => {
+                    // SAFETY: it is borrowed for this call, which asks for its state alone. If another
+                    // thread closes it meanwhile, the next wait watches others.
+                    let socket = unsafe { BorrowedFd::borrow_raw(*socket) };
+                    PollFd::from_borrowed_fd(socket, *events)
+                }
+                None => PollFd::new(&self.data, PollFlags::empty()),
+            },
+        });
         let time = time.map(|time| Timespec {
             tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: time.subsec_nanos().into(),
         });
-        let used = if wake < 0 { 2 } else { 3 };
+        let used = match directs {
+            [] if wake < 0 => 2,
+            _ => MOST.min(3 + directs.len()),
+        };
         match poll(&mut fds[..used], time.as_ref()) {
             Ok(_) => {
-                let ring = used == 3 && !fds[2].revents().is_empty();
+                let ring = wake >= 0 && !fds[2].revents().is_empty();
                 if ring {
                     // One read empties the eventfd; another thread may have read it.
                     let _ = rustix::io::read(woken, &mut [0; 8]);
@@ -195,6 +228,9 @@ impl Sockets {
                     read: fds[0].revents().intersects(!PollFlags::OUT),
                     interrupt: !fds[1].revents().is_empty(),
                     ring,
+                    direct: fds[3..used.max(3)]
+                        .iter()
+                        .any(|direct| !direct.revents().is_empty()),
                 })
             }
             Err(Errno::INTR) => Ok(Ready::default()),
@@ -209,6 +245,7 @@ impl Ready {
         read: false,
         interrupt: false,
         ring: true,
+        direct: false,
     };
 }
 
@@ -232,8 +269,22 @@ impl Outgoing {
         self.frames.is_empty()
     }
 
+    /// For signal handlers: writes all, and waits for room. Nothing is freed.
+    pub(crate) fn write_in_handler(&mut self, socket: impl AsFd) {
+        loop {
+            let mut slices = [IoSlice::new(&[]); SLICES];
+            let filled = self.fill(&mut slices);
+            if filled == 0 {
+                return;
+            }
+            self.written += send_in_handler(&socket, &slices[..filled]);
+        }
+    }
+
     /// Writes as much as the kernel takes.
     pub(crate) fn write(&mut self, socket: impl AsFd) -> Result<(), LinkError> {
+        // A handler may have written whole frames.
+        self.advance(0);
         // A daemon that has died must not raise SIGPIPE in the user's program.
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         while !self.frames.is_empty() {
@@ -289,6 +340,32 @@ impl Outgoing {
     }
 }
 
+/// For signal handlers: writes a frame to the daemon, and waits for room.
+pub(crate) fn write_in_handler(socket: impl AsFd, header: &Header, body: &[u8]) {
+    let header = header.to_bytes(body.len());
+    let mut written = 0;
+    while written < header.len() + body.len() {
+        let rest_of_header = &header[written.min(header.len())..];
+        let rest_of_body = &body[written.saturating_sub(header.len())..];
+        let slices = [IoSlice::new(rest_of_header), IoSlice::new(rest_of_body)];
+        written += send_in_handler(&socket, &slices);
+    }
+}
+
+/// Writes once, and waits for room if there is none. Does not return if the daemon has died.
+fn send_in_handler(socket: impl AsFd, slices: &[IoSlice<'_>]) -> usize {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    match sendmsg(&socket, slices, &mut SendAncillaryBuffer::default(), flags) {
+        Ok(written) => written,
+        Err(Errno::AGAIN | Errno::INTR) => {
+            // An error is found by the next write.
+            let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None);
+            0
+        }
+        Err(_) => end_process_in_handler(),
+    }
+}
+
 /// Frames on their way from the daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Incoming {
@@ -340,13 +417,7 @@ impl Incoming {
 
     /// The next whole frame that was read.
     pub(crate) fn next_frame(&mut self) -> Result<Option<Frame>, LinkError> {
-        let mut frame = self.reader.next_frame()?;
-        if let Some(frame) = &mut frame
-            && frame.body.len() <= COPIED_MAX
-        {
-            frame.body = Bytes::copy_from_slice(&frame.body);
-        }
-        Ok(frame)
+        Ok(self.reader.next_frame()?)
     }
 }
 
@@ -396,7 +467,7 @@ mod tests {
         let (data, daemon_data) = UnixStream::pair().unwrap();
         let (interrupt, daemon_interrupt) = UnixStream::pair().unwrap();
         let sockets = Sockets::new(data.into(), interrupt.into());
-        let wait = |time| sockets.wait(true, false, time, true).unwrap();
+        let wait = |time| sockets.wait(true, false, time, true, &[]).unwrap();
         let soon = Some(Duration::from_millis(1));
         assert_eq!(wait(soon), Ready::default());
 

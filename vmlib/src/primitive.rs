@@ -19,6 +19,8 @@
 //! **A call returns when what it has to say is with the kernel**: nothing is left behind that only
 //! a later call would write.
 
+mod routes;
+
 use crate::{
     awaited::Awaited,
     callbacks,
@@ -31,6 +33,7 @@ use crate::{
     orders::{are_awaited, are_called, is_ordered, is_portable},
     portable_state::{LibraryState, Own},
     requests::Requests,
+    resend,
     ring::{self, NARROW, Rings, Watch},
     started::StartedSends,
     two_phase::TwoPhase,
@@ -44,10 +47,10 @@ use std::{
     thread::available_parallelism,
     time::Duration,
 };
-use vm_endpoint::{Endpoint, EndpointConfig, Filter, Received, Time};
+use vm_endpoint::{Endpoint, EndpointConfig, Received, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
-    task::{Ended, HostEvent, KeptBy, Located, RingClosed, RingOpen, Welcome},
+    task::{Ended, HostEvent, KeptBy, Located, Welcome},
 };
 
 /// Reads in a row before the attempt is made again, so that a flood cannot starve a call.
@@ -272,6 +275,7 @@ impl Shared {
             if result.is_some() {
                 core.serve(now);
             }
+            core.settle_directs(now);
             let written = core.write(&self.sockets);
             let core_result = self.broken_if(&mut core, written);
             match result.take() {
@@ -346,8 +350,8 @@ impl Shared {
             let rings = core.watch_rings(read);
             if rings.is_ready() {
                 // An attempt that looks at no ring must not keep this thread from the sockets.
-                core.read_rings(None);
                 core.polled &= !read;
+                core.read_rings(None);
                 core.watch = rings;
                 self.wake(&core);
                 return Ok(core);
@@ -422,6 +426,7 @@ struct Late;
 
 impl Drop for Late {
     fn drop(&mut self) {
+        resend::heed();
         interrupt::heed_late();
     }
 }
@@ -524,7 +529,7 @@ impl Core {
                 .deadline()
                 .into_iter()
                 .chain(self.awaited.due())
-                .chain(self.rings.idle_due())
+                .chain(self.rings.due())
                 .chain(self.started.due())
                 .min(),
             _ => None,
@@ -535,6 +540,7 @@ impl Core {
     fn serve(&mut self, now: Time) {
         if self.due().is_some_and(|due| due <= now) {
             self.rings.look(&mut self.endpoint, now);
+            self.rings.acknowledge(&mut self.endpoint, now);
             self.endpoint.tick(now, &mut self.out);
             self.close_idle_rings(now);
             for question in self.awaited.ask(now) {
@@ -551,66 +557,11 @@ impl Core {
         self.outgoing.write(&sockets.data)
     }
 
-    /// The lanes that a waiting thread watches: none unless the thread polls.
-    fn watch_rings(&mut self, polls: bool) -> Watch {
-        let mut watch = match polls {
-            true => std::mem::take(&mut self.watch),
-            false => return Watch::default(),
-        };
-        let reads = self.endpoint.inbox_full().is_none();
-        self.rings
-            .watch(&mut watch, reads, self.only.take(), |peer| {
-                self.busy.contains(&peer)
-            });
-        watch
-    }
-
-    fn rings_after_freeze(&mut self) {
-        self.rings.after_freeze(&mut self.endpoint);
-    }
-
-    /// Takes all chunks that are in rings, up to a message that `wanted` selects.
-    pub(crate) fn read_rings(&mut self, wanted: Option<&Filter>) -> Option<Received> {
-        match self.rings.is_empty() {
-            true => None,
-            false => self.rings.read(&mut self.endpoint, wanted),
-        }
-    }
-
-    /// A ring was opened by the daemon.
-    fn open_ring(&mut self, open: &RingOpen, sockets: &Sockets) {
-        ring::admit_tasks(&sockets.data);
-        let fds = self.incoming.descriptors();
-        let fits = matches!(self.phase, Phase::Running);
-        if !fits || !fds.is_some_and(|fds| self.rings.open(open, fds)) {
-            let RingOpen { peer, id, .. } = *open;
-            self.say(RingClosed { peer, id }.frame());
-        }
-    }
-
-    /// Closes rings that were unused for long. The peers hear of it from the daemon.
-    fn close_idle_rings(&mut self, now: Time) {
-        let is_under_way = |peer| self.busy.contains(&peer);
-        let closed = self.rings.close_idle(&mut self.endpoint, now, is_under_way);
-        for ring in closed {
-            self.say(ring.frame());
-        }
-    }
-
-    fn close_ring(&mut self, closed: &RingClosed, now: Time) {
-        let peer = closed.peer;
-        if !self.rings.has(peer, closed.id) {
-            return;
-        }
-        let lends = self.rings.is_lent(peer);
-        self.rings.close(&mut self.endpoint, peer, now);
-        if lends {
-            // A peer that has closed its end does not read this task's memory any more.
-            self.endpoint.resend_by_daemon(now, peer, &mut self.out);
-        }
-    }
-
     fn ready(&mut self, sockets: &Sockets, ready: Ready) -> Result<(), LinkError> {
+        if ready.direct {
+            self.rings.look(&mut self.endpoint, now());
+            self.read_rings(None);
+        }
         if ready.read {
             self.read(sockets, now())?;
         }
@@ -621,7 +572,7 @@ impl Core {
         for _ in 0..READS_MAX {
             self.more = self.incoming.read(&sockets.data)? == ReadResult::More;
             // Chunks that peers wrote into rings before these frames go before them.
-            self.read_rings(None);
+            self.rings.read(&mut self.endpoint, None);
             while let Some(frame) = self.incoming.next_frame()? {
                 self.handle(frame, sockets, now)?;
             }
@@ -653,11 +604,14 @@ impl Core {
                 .kept_by(now, &KeptBy::read(&frame)?, &mut self.out),
             Op::Ended => {
                 let ended = Ended::read(&frame)?;
-                self.rings.read_last(&mut self.endpoint, ended.tid);
+                let known = ended.last.is_some();
+                self.rings
+                    .read_last(&mut self.endpoint, now, ended.tid, known);
                 self.endpoint.ended(now, ended, &mut self.out);
             }
-            Op::RingOpen => self.open_ring(&RingOpen::read(&frame)?, sockets),
-            Op::RingClosed => self.close_ring(&RingClosed::read(&frame)?, now),
+            Op::RingOpen | Op::RingClosed | Op::DirectDial | Op::DirectOpen => {
+                self.heed_route(frame, sockets, now)?;
+            }
             Op::HostEvent => self.endpoint.host_event(HostEvent::read(&frame)?),
             Op::Failed
             | Op::Done

@@ -104,6 +104,10 @@ const LOAN_TIME: Duration = Duration::from_millis(1);
 /// receiver that computes costs this once for each ring that is full.
 const FULL_TIME: Duration = Duration::from_millis(2);
 
+/// The same for a direct connection, and for the rest of a chunk that the connection does not take whole:
+/// the network takes longer to make room than a receiver that reads.
+const FULL_TIME_DIRECT: Duration = Duration::from_millis(10);
+
 impl Shared {
     /// Sends `body` to each of `to`.
     pub(crate) fn send_to(
@@ -189,20 +193,26 @@ impl Copy {
             progress = core.poll_send(now, sending, overflows);
         }
         if self.lends && core.rings.is_loan_lost(to) {
-            core.endpoint.resend_by_daemon(now, to, &mut core.out);
+            core.endpoint.resend_by_daemon(now, to, 1, &mut core.out);
             core.rings.end_loan(to);
             self.lends = false;
         }
         match progress {
             Ok(SendProgress::Done) if lent && core.rings.is_lent(to) && !overflows => {
-                self.overflows_at.get_or_insert(clock::now() + LOAN_TIME);
+                let time = match core.rings.is_direct(to) {
+                    true => FULL_TIME_DIRECT,
+                    false => LOAN_TIME,
+                };
+                self.overflows_at.get_or_insert(clock::now() + time);
                 core.busy.insert(to);
                 Ok(false)
             }
             Ok(SendProgress::Done) => {
                 // The receiver has not read the bodies in time.
                 if self.lends && core.rings.is_lent(to) {
-                    core.endpoint.resend_by_daemon(now, to, &mut core.out);
+                    let first = core.rings.first_lent(to);
+                    core.endpoint
+                        .resend_by_daemon(now, to, first, &mut core.out);
                     core.rings.end_loan(to);
                 }
                 if !core.busy.is_empty() {
@@ -211,7 +221,11 @@ impl Copy {
                 Ok(true)
             }
             Ok(SendProgress::NeedsRoom) => {
-                self.overflows_at.get_or_insert(clock::now() + FULL_TIME);
+                let time = match core.rings.is_direct(to) {
+                    true => FULL_TIME_DIRECT,
+                    false => FULL_TIME,
+                };
+                self.overflows_at.get_or_insert(clock::now() + time);
                 core.busy.insert(to);
                 Ok(false)
             }
@@ -262,8 +276,8 @@ impl Core {
         overflows: bool,
     ) -> Result<SendProgress, EndpointError> {
         let (endpoint, out) = (&mut self.endpoint, &mut self.out);
-        match self.rings.writer(endpoint, sending.to(), now) {
-            Some(ring) => endpoint.poll_send_by(now, sending, (ring, overflows), out),
+        match self.rings.way_out(endpoint, sending.to(), now) {
+            Some(mut way) => endpoint.poll_send_by(now, sending, (&mut way, overflows), out),
             None => endpoint.poll_send_by(now, sending, (&mut NoRing, true), out),
         }
     }

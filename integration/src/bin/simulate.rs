@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vm_integration::sim::{
-    self, Coverage, Failure, Options, Outcome, Turns, ring_memory::RingCounts,
+    self, Coverage, Failure, Options, Outcome, Turns, pipe::DirectCounts, ring_memory::RingCounts,
 };
 
 /// Simulate whole machines, from seeds, with faults.
@@ -48,6 +48,7 @@ struct Total {
     events: u64,
     messages: u64,
     rings: RingCounts,
+    directs: DirectCounts,
     tasks: u64,
     ended: u64,
     events_least: Option<u64>,
@@ -63,6 +64,7 @@ impl Total {
         self.events += outcome.events;
         self.messages += outcome.messages;
         self.rings += outcome.rings;
+        self.directs += outcome.directs;
         self.tasks += outcome.tasks;
         self.ended += outcome.ended;
         if let Some(failure) = outcome.failure {
@@ -156,6 +158,7 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
         "{} seeds in {:.1} s: {} events ({} to a seed at least, {:.2} us each), \
          {} faults ({} to a seed at least), {} tasks, {} messages, \
          {} rings with {} sends and {} chunks kept by a freeze, {} given up, \
+         {} direct connections with {} sends, {} broken, {} given up, {} interruptions that sent, \
          {} machines ended for want of a majority",
         total.seeds,
         elapsed.as_secs_f64(),
@@ -170,6 +173,11 @@ fn print_text(total: &Total, elapsed: Duration, us_per_event: f64) {
         total.rings.sends,
         total.rings.kept,
         total.rings.given_up,
+        total.directs.opened,
+        total.directs.sends,
+        total.directs.broken,
+        total.directs.given_up,
+        total.directs.nudges,
         total.ended,
     );
     match total.failures.len() {
@@ -221,6 +229,11 @@ fn print_json(total: &Total, elapsed: Duration, us_per_event: f64) {
         "ring_sends": total.rings.sends,
         "ring_chunks_kept": total.rings.kept,
         "rings_given_up": total.rings.given_up,
+        "directs": total.directs.opened,
+        "direct_sends": total.directs.sends,
+        "directs_broken": total.directs.broken,
+        "directs_given_up": total.directs.given_up,
+        "direct_interruptions": total.directs.nudges,
         "machines_ended": total.ended,
         "coverage": coverage,
         "moves": moves,

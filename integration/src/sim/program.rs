@@ -6,11 +6,13 @@
 //! and notifications that the program receives are checked by the [`Ledger`].
 
 mod asking;
+mod directs;
 mod requests;
 mod rings;
 
 use super::{
     ledger::{Ledger, MESSAGE_LEN_MAX},
+    pipe::{DirectCounts, Pipe, PipeEnd},
     random::Random,
     ring_memory::{End, Memory, RingCounts},
 };
@@ -21,7 +23,9 @@ use vm_endpoint::{Endpoint, EndpointConfig, Filter, Notice, SendProgress, Sendin
 use vm_machine::Time;
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
-    task::{Ended, HostEvent, KeptBy, Located, RingClosed, RingOpen, Welcome},
+    task::{
+        DirectDial, DirectOpen, Ended, HostEvent, KeptBy, Located, RingClosed, RingOpen, Welcome,
+    },
 };
 
 /// The context of messages of the program itself.
@@ -69,6 +73,14 @@ pub struct Scene<'a> {
     pub sabotage: Option<Sabotage>,
     /// Memory of rings that came with frames in the socket.
     pub memory: &'a mut VecDeque<Memory>,
+    /// Direct connections that came with frames in the socket.
+    pub pipes: &'a mut VecDeque<Pipe>,
+    /// Direct connections that the task dials, by number.
+    pub dialled: &'a mut Vec<(u64, Pipe)>,
+    /// Tasks of any host for which something is in a direct connection.
+    pub woken_far: &'a mut Vec<Tid>,
+    /// Counts of direct connections.
+    pub directs: &'a mut DirectCounts,
     /// Tasks for which something is in a ring now.
     pub woken: &'a mut Vec<Tid>,
     /// Counts of rings.
@@ -125,6 +137,10 @@ pub struct Program {
     rings: BTreeMap<Tid, End>,
     /// Chunks that a freeze has taken from rings.
     kept: Vec<Frame>,
+    /// The direct connections, by peer.
+    directs: BTreeMap<Tid, PipeEnd>,
+    /// Peers of direct connections that were closed without a call.
+    lost: Vec<Tid>,
     /// Whether the task was frozen, and its next call must renew its channels in `generation`.
     renewed: bool,
     generation: u32,
@@ -153,6 +169,8 @@ impl Program {
             received: 0,
             rings: BTreeMap::new(),
             kept: Vec::new(),
+            directs: BTreeMap::new(),
+            lost: Vec::new(),
             renewed: false,
             generation: welcome.generation,
         }
@@ -234,20 +252,25 @@ impl Program {
                     return Ok(Pause::Compute(until));
                 }
                 self.read_kept();
+                self.heed_lost(scene);
                 self.renew(scene);
                 self.choose(scene);
                 continue;
             }
             self.read_kept();
+            self.heed_lost(scene);
             self.renew(scene);
             self.read_rings(scene);
             while let Some(frame) = socket.pop_front() {
                 self.read(frame, scene)?;
             }
             self.read_rings(scene);
+            self.read_directs(scene);
             self.give_up_ring(scene);
+            self.give_up_direct(scene);
             if self.endpoint.deadline().is_some_and(|due| due <= scene.now) {
                 self.look_at_rings(scene);
+                self.acknowledge_directs(scene);
                 self.endpoint.tick(scene.now, scene.out);
             }
             self.notices(scene)?;
@@ -473,10 +496,17 @@ impl Program {
             Op::Ended => {
                 let ended = Ended::read(&frame).map_err(bad)?;
                 self.read_ring(ended.tid, scene);
+                self.read_direct(ended.tid, usize::MAX, scene);
                 self.endpoint.ended(scene.now, ended, scene.out);
             }
             Op::RingOpen => self.open_ring(&RingOpen::read(&frame).map_err(bad)?, scene)?,
-            Op::RingClosed => self.close_ring(&RingClosed::read(&frame).map_err(bad)?, scene),
+            Op::RingClosed => {
+                let closed = RingClosed::read(&frame).map_err(bad)?;
+                self.close_ring(&closed, scene);
+                self.close_direct(&closed, scene);
+            }
+            Op::DirectDial => self.dial(&DirectDial::read(&frame).map_err(bad)?, scene),
+            Op::DirectOpen => self.accept(&DirectOpen::read(&frame).map_err(bad)?, scene)?,
             Op::HostEvent => self
                 .endpoint
                 .host_event(HostEvent::read(&frame).map_err(bad)?),

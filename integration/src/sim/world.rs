@@ -17,6 +17,7 @@ mod checkpoints;
 mod checks;
 mod coordinators;
 mod daemons;
+mod directs;
 mod drains;
 mod faults;
 mod joins;
@@ -36,6 +37,7 @@ use super::{
     ledger::Ledger,
     network::{Network, Slot},
     node::{Node, State},
+    pipe::DirectCounts,
     queue::{MS, Moment, Queue, SECOND},
     random::Random,
     ring_memory::RingCounts,
@@ -79,6 +81,8 @@ pub struct Outcome {
     pub messages: u64,
     /// Counts of rings.
     pub rings: RingCounts,
+    /// Counts of direct connections.
+    pub directs: DirectCounts,
     /// Number of processes of tasks.
     pub tasks: u64,
     /// Machines that ended because a majority was lost.
@@ -98,6 +102,7 @@ impl Outcome {
         self.time += other.time;
         self.messages += other.messages;
         self.rings += other.rings;
+        self.directs += other.directs;
         self.tasks += other.tasks;
         self.ended += other.ended;
         self.coverage.add(&other.coverage);
@@ -156,6 +161,9 @@ impl World {
             finished: false,
             events: 0,
             rings: RingCounts::default(),
+            directs: DirectCounts::default(),
+            awaited_directs: BTreeMap::new(),
+            dialled: BTreeMap::new(),
             outbox: Outbox::new(),
         };
         for slot in 0..hosts {
@@ -178,6 +186,7 @@ impl World {
             time: self.queue.now(),
             messages: self.ledger.received,
             rings: self.rings,
+            directs: self.directs,
             tasks: self.processes.len() as u64,
             ended: u64::from(!self.halting && !self.nodes.iter().any(Node::is_running)),
             coverage: self.coverage,
@@ -267,6 +276,12 @@ impl World {
             }
             Event::Leaves(conn) => self.console_leaves(conn),
             Event::ToTask(process, frame) => self.in_socket(process, frame),
+            Event::DirectComes(id) => self.direct_comes(id),
+            Event::FarWake(tid) => self.far_wake(tid),
+            Event::Nudge(process, id) => {
+                self.nudge(process, id);
+                Ok(())
+            }
             Event::RingWake(process) => self.ring_wake(process),
             Event::Wake(process, at) => self.wake(process, at),
             Event::Kill(process, signal) => self.kill(process, signal),

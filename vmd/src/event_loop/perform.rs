@@ -11,9 +11,13 @@ use crate::{
     },
     process::helper_job::Form,
 };
-use vm_machine::{LinkOutput, MoveOutput, Output, ProcessOutput, StoreOutput, Time};
+use vm_machine::{DirectOutput, LinkOutput, MoveOutput, Output, ProcessOutput, StoreOutput, Time};
 use vm_store::{CheckpointId, Depth};
-use vm_wire::{Frame, HostId, Tid, interrupt::Folders, peer::MoveWay};
+use vm_wire::{
+    Frame, HostId, Tid,
+    interrupt::{Folders, Order},
+    peer::MoveWay,
+};
 
 impl EventLoop {
     /// Carries out one output.
@@ -43,6 +47,7 @@ impl EventLoop {
             Output::Move(order) => self.perform_move(order),
             Output::Store(order) => self.perform_store(order),
             Output::Ring(order) => self.locals.change_ring(order, context),
+            Output::Direct(order) => self.perform_direct(order),
             Output::Lease(end) => self.set_lease(end),
             Output::Note(text) => log::info!("{text}"),
             Output::End(result) => self.ended = Some(self.arrival.end(result, &self.links)),
@@ -58,6 +63,28 @@ impl EventLoop {
             LinkOutput::AllUp => arrival.linked(),
             LinkOutput::Missing(hosts) => arrival.not_linked(&hosts, links, context),
             LinkOutput::Address(addr) => arrival.told(&addr, &self.daemon, links, context),
+        }
+    }
+
+    /// Carries out an order about direct connections of tasks.
+    fn perform_direct(&mut self, order: DirectOutput) {
+        match order {
+            DirectOutput::Expect(connection) => self.links.directs.expect(connection),
+            DirectOutput::Open { id, tid, frame } => {
+                if let Some(socket) = self.links.directs.take(id) {
+                    let context = &mut self.context;
+                    self.locals.send_with(tid, frame, vec![socket], context);
+                }
+            }
+            DirectOutput::Forget(id) => self.links.directs.forget(id),
+            DirectOutput::Nudge { tid, id } => {
+                let order = Order::Resend { id };
+                let interrupts = &mut self.locals.interrupts;
+                // A task that cannot get the order has ended.
+                if interrupts.order(tid, order, None, None).is_ok() {
+                    self.processes.nudge(tid, libc::SIGURG);
+                }
+            }
         }
     }
 

@@ -11,10 +11,7 @@
 
 use crate::{
     context::{Context, Source},
-    local::{
-        interrupts::Interrupts,
-        rings::{RingDescriptors, Wakes},
-    },
+    local::{interrupts::Interrupts, rings::Wakes},
     net::{
         lossy::Lossy,
         queue::{Flushed, FrameQueue, Lanes, Pushed},
@@ -472,18 +469,19 @@ impl Locals {
                     return context.inbox.push_back(failed);
                 };
                 for ((tid, frame), descriptors) in (*ends).into_iter().zip(descriptors) {
-                    self.send_ring(tid, frame, descriptors, context);
+                    self.send_with(tid, frame, descriptors.into(), context);
                 }
             }
             RingOutput::Forget(tid) => self.wakes.forget(tid),
         }
     }
 
-    fn send_ring(
+    /// Sends a frame to a task with descriptors. Nothing happens if the task has no data socket.
+    pub fn send_with(
         &mut self,
         tid: Tid,
         frame: Frame,
-        descriptors: RingDescriptors,
+        descriptors: Vec<OwnedFd>,
         context: &mut Context,
     ) {
         if let Some(&place) = self.tasks.get(&tid) {

@@ -16,7 +16,10 @@ use rustix::{
 };
 use std::net::SocketAddr;
 use vm_machine::{ConnId, Time, link::Maker};
-use vm_wire::{Frame, FrameReader, HostId};
+use vm_wire::{
+    Frame, FrameReader, HostId,
+    direct::{self, PROOF},
+};
 
 /// Bytes that are sealed in one go. Urgent frames wait behind them.
 const SEAL_BATCH: usize = 2 * SEALED_MAX;
@@ -45,6 +48,8 @@ pub enum Opening {
     Link,
     /// The connection brings an image; the number is its ticket.
     Image(u64),
+    /// A task of another host opens a direct connection: its number, and the proof.
+    Direct(u64, [u8; PROOF]),
     /// Too few bytes have come.
     Awaited,
 }
@@ -120,34 +125,34 @@ impl Conn {
         self.opening && self.maker() == Maker::Them
     }
 
-    /// Examines the first bytes without taking them. Only the bytes of an image's opening are
-    /// taken.
+    /// Examines the first bytes without taking them. Only the bytes of the opening of an image or of a
+    /// direct connection are taken.
     pub fn opening(&mut self) -> Opening {
-        let mut bytes = [0; transfer::OPENING];
+        let mut bytes = [0; direct::OPENING];
         let seen = match recv(
             &self.socket,
             &mut bytes,
             RecvFlags::PEEK | RecvFlags::DONTWAIT,
         ) {
-            Ok((len, _)) => &bytes[..len],
+            Ok((len, _)) => len,
             // The next read reports the error.
             Err(_) => return Opening::Link,
         };
-        let magic = transfer::MAGIC;
-        let len = seen.len().min(magic.len());
-        if seen[..len] != magic[..len] || seen.is_empty() {
-            self.opening = false;
-            return Opening::Link;
-        }
-        match seen.get(magic.len()..).and_then(|rest| rest.first_chunk()) {
-            Some(ticket) => {
-                let ticket = u64::from_le_bytes(*ticket);
-                // All these bytes have arrived, as the peek showed.
-                let _ = recv(&self.socket, &mut bytes, RecvFlags::DONTWAIT);
-                Opening::Image(ticket)
+        let opening = opening_of(&bytes, seen);
+        let taken = match opening {
+            Opening::Awaited => 0,
+            Opening::Link => {
+                self.opening = false;
+                0
             }
-            None => Opening::Awaited,
+            Opening::Image(_) => transfer::OPENING,
+            Opening::Direct(..) => direct::OPENING,
+        };
+        if taken > 0 {
+            // All these bytes have arrived, as the peek showed.
+            let _ = recv(&self.socket, &mut bytes[..taken], RecvFlags::DONTWAIT);
         }
+        opening
     }
 
     /// The end that made the connection.
@@ -224,6 +229,57 @@ impl Conn {
             for part in plain.chunks(SEALED_MAX) {
                 self.secure.seal(part, &mut self.out);
             }
+        }
+    }
+}
+
+/// The kind of a connection whose first `seen` bytes have come.
+fn opening_of(bytes: &[u8; direct::OPENING], seen: usize) -> Opening {
+    let magic = [transfer::MAGIC, direct::MAGIC].into_iter().find(|magic| {
+        let len = seen.min(magic.len());
+        len > 0 && bytes[..len] == magic[..len]
+    });
+    let is_whole = |length| seen >= length;
+    match magic {
+        None => Opening::Link,
+        Some(magic) if magic == direct::MAGIC && is_whole(direct::OPENING) => {
+            match direct::read_opening(bytes) {
+                Some((id, proof)) => Opening::Direct(id, proof),
+                None => Opening::Link,
+            }
+        }
+        Some(magic) if magic == transfer::MAGIC && is_whole(transfer::OPENING) => {
+            let ticket = bytes[magic.len()..].first_chunk();
+            ticket.map_or(Opening::Link, |it| Opening::Image(u64::from_le_bytes(*it)))
+        }
+        Some(_) => Opening::Awaited,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opening(bytes: &[u8]) -> Opening {
+        let mut seen = [0; direct::OPENING];
+        let len = bytes.len().min(seen.len());
+        seen[..len].copy_from_slice(&bytes[..len]);
+        opening_of(&seen, len)
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_connection_tell_its_kind_once_all_of_its_opening_is_there() {
+        let image = [&transfer::MAGIC[..], &7u64.to_le_bytes()].concat();
+        let direct = [&direct::MAGIC[..], &8u64.to_le_bytes(), &[9; PROOF]].concat();
+        assert_eq!(opening(&image), Opening::Image(7));
+        assert_eq!(opening(&direct), Opening::Direct(8, [9; PROOF]));
+        for whole in [&image, &direct] {
+            for len in 1..whole.len() {
+                assert_eq!(opening(&whole[..len]), Opening::Awaited, "{len}");
+            }
+        }
+        for other in [&b""[..], b"vm-link\x01e", b"GET / HTTP/1.1", b"vm-task\x02"] {
+            assert_eq!(opening(other), Opening::Link);
         }
     }
 }

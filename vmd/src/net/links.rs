@@ -16,6 +16,7 @@ use crate::{
     context::{Context, Source},
     net::{
         connection::{Conn, Opening, State},
+        directs::AwaitedDirects,
         hello::Identity,
         lossy::Lossy,
         queue::Pushed,
@@ -40,6 +41,7 @@ use vm_machine::{
 };
 use vm_wire::{
     Frame, HostId, Op,
+    direct::PROOF,
     limits::{BACKLOG, HANDSHAKE_TIME},
 };
 
@@ -68,6 +70,8 @@ pub struct Links {
     plain: Vec<u8>,
     /// Connections that bring images, with their tickets.
     images: Vec<(u64, OwnedFd)>,
+    /// Direct connections to tasks of this host.
+    pub directs: AwaitedDirects,
     /// Join requests that were not handed over yet.
     joins: Vec<Asked>,
     /// For each host without a link: the address of the last attempt, and the reason of its
@@ -117,6 +121,7 @@ impl Links {
             offences: Tally::default(),
             plain: Vec::new(),
             images: Vec::new(),
+            directs: AwaitedDirects::default(),
             joins: Vec::new(),
             failures: BTreeMap::new(),
         })
@@ -328,7 +333,12 @@ impl Links {
                     Opening::Link => {}
                     Opening::Awaited => return false,
                     Opening::Image(ticket) => {
-                        self.hand_on(place, ticket, context);
+                        let socket = self.hand_on(place, context);
+                        self.images.extend(socket.map(|socket| (ticket, socket)));
+                        return false;
+                    }
+                    Opening::Direct(id, proof) => {
+                        self.receive_direct(place, id, &proof, context);
                         return false;
                     }
                 }
@@ -357,15 +367,40 @@ impl Links {
         }
     }
 
-    /// Takes a connection that brings an image out of this table.
-    fn hand_on(&mut self, place: usize, ticket: u64, context: &mut Context) {
+    /// Takes a connection that is no link out of this table.
+    fn hand_on(&mut self, place: usize, context: &mut Context) -> Option<OwnedFd> {
         self.end_of(place, context);
         let mut conn = self.table.remove(place);
         self.places.remove(&conn.id);
         self.strangers.remove(conn.id);
         match context.deregister(&mut conn.socket) {
-            Ok(()) => self.images.push((ticket, conn.socket.into())),
-            Err(error) => log::warn!("a connection cannot be handed on: {error}"),
+            Ok(()) => Some(conn.socket.into()),
+            Err(error) => {
+                log::warn!("a connection cannot be handed on: {error}");
+                None
+            }
+        }
+    }
+
+    /// A direct connection to a task of this host has come: it is kept for the decision of the state
+    /// machine if it is expected and proved, or closed.
+    fn receive_direct(
+        &mut self,
+        place: usize,
+        id: u64,
+        proof: &[u8; PROOF],
+        context: &mut Context,
+    ) {
+        let addr = self.table[place].addr;
+        if !self.directs.proves(id, proof) {
+            self.close(place, context);
+            // The connection may have been forgotten while it was made.
+            return log::debug!("a direct connection from {addr} was closed: it is not expected");
+        }
+        if let Some(socket) = self.hand_on(place, context) {
+            log::debug!("a task at {addr} has made direct connection {id:x}");
+            self.directs.came(id, socket);
+            context.inbox.push_back(Input::DirectCame(id));
         }
     }
 

@@ -9,6 +9,7 @@ pub mod reach;
 pub mod join;
 pub mod sockets;
 
+pub mod directs;
 pub mod lossy;
 pub mod queue;
 pub mod secure_error;

@@ -71,6 +71,9 @@ pub enum Pushed {
     Stuck,
 }
 
+/// Largest number of descriptors that go with a frame: those of a ring.
+const DESCRIPTORS_MAX: usize = 3;
+
 /// The queue of one socket.
 #[derive(Debug)]
 pub struct FrameQueue {
@@ -85,8 +88,8 @@ pub struct FrameQueue {
     bulk: VecDeque<Frame>,
     /// Bytes in `leaving`, `urgent` and `bulk`.
     bytes: usize,
-    /// The descriptors that go with each `RingOpen` of the queue, in their order.
-    descriptors: VecDeque<[OwnedFd; 3]>,
+    /// The descriptors that go with each `RingOpen` and `DirectOpen` of the queue, in their order.
+    descriptors: VecDeque<Vec<OwnedFd>>,
     /// The channels of which chunks were dropped.
     losers: BTreeSet<(Tid, Tid)>,
 }
@@ -117,8 +120,10 @@ impl FrameQueue {
         self.bytes
     }
 
-    /// Adds the descriptors that go with the next `RingOpen`.
-    pub fn attach(&mut self, descriptors: [OwnedFd; 3]) {
+    /// Adds the descriptors, [`DESCRIPTORS_MAX`] at most, that go with the `RingOpen` or `DirectOpen`
+    /// that is pushed next.
+    pub fn attach(&mut self, descriptors: Vec<OwnedFd>) {
+        debug_assert!(descriptors.len() <= DESCRIPTORS_MAX);
         self.descriptors.push_back(descriptors);
     }
 
@@ -211,8 +216,8 @@ impl FrameQueue {
         let Some(descriptors) = self.descriptors.front() else {
             return write(socket, &bytes);
         };
-        let descriptors = descriptors.each_ref().map(AsFd::as_fd);
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+        let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         control.push(SendAncillaryMessage::ScmRights(&descriptors));
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -222,7 +227,8 @@ impl FrameQueue {
     }
 
     fn write_some(&mut self, socket: impl AsFd) -> Result<usize, Errno> {
-        let has_descriptors = |frame: &Frame| frame.header.op == Op::RingOpen;
+        let has_descriptors =
+            |frame: &Frame| matches!(frame.header.op, Op::RingOpen | Op::DirectOpen);
         if self.written == 0 && self.leaving.front().is_some_and(has_descriptors) {
             return self.write_with_descriptors(socket);
         }

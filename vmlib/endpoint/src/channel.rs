@@ -262,7 +262,7 @@ impl Receiver {
     }
 
     /// Counts the next chunk, with a payload of `len` bytes, as taken from a ring, where it is
-    /// acknowledged.
+    /// acknowledged, or from a direct connection; see [`Receiver::tell_soon`].
     pub fn took(&mut self, len: usize) {
         self.taken += 1;
         self.untold_bytes += len as u64 + CHUNK_OVERHEAD;
@@ -284,13 +284,27 @@ impl Receiver {
     /// Acknowledgement and credit for the next header to the sender. If the inbox is not `open`,
     /// both values stay as they were last sent.
     pub fn tell(&mut self, open: bool) -> (u64, u64) {
+        (self.told, self.credit) = self.to_tell(open);
         if open {
-            self.told = self.taken;
             self.untold_bytes = 0;
-            self.credit = self.taken.saturating_add(WINDOW_CHUNKS);
         }
         self.due = None;
         (self.told, self.credit)
+    }
+
+    /// The same values for a header that may not be sent.
+    pub fn to_tell(&self, open: bool) -> (u64, u64) {
+        match open {
+            true => (self.taken, self.taken.saturating_add(WINDOW_CHUNKS)),
+            false => (self.told, self.credit),
+        }
+    }
+
+    /// The sender gets an acknowledgement of what was taken, soon.
+    pub fn tell_soon(&mut self, now: Time) {
+        if self.withholds() {
+            self.due.get_or_insert(now + ACK_IDLE);
+        }
     }
 
     /// Whether some taken chunks are not acknowledged to the sender.

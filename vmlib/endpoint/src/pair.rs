@@ -137,10 +137,19 @@ impl Pair {
             if !self.sender.has_room(len) {
                 return Ok(SendProgress::NeedsCredit);
             }
-            let chunk = self.chunk(stamp, sending, len);
+            let mut chunk = self.chunk(stamp, sending, len);
             if by_ring {
+                let carries_acks = ring.carries_acks();
+                if carries_acks {
+                    (chunk.header.ack, chunk.header.credit) = self.receiver.to_tell(stamp.open);
+                }
                 match ring.push(&chunk) {
-                    Ok(()) => {}
+                    Ok(()) => {
+                        self.ring.past_daemon = chunk.header.seq;
+                        if carries_acks {
+                            self.receiver.tell(stamp.open);
+                        }
+                    }
                     Err(RingError::Full) if !overflows => return Ok(SendProgress::NeedsRoom),
                     Err(error) => {
                         if error == RingError::Closed {
@@ -245,6 +254,57 @@ impl Pair {
         self.sender.resent(now);
         for chunk in retained {
             out.push_back(self.stamped(stamp, chunk));
+        }
+    }
+
+    /// Sends again by the daemon, from chunk `from` on, all unacknowledged chunks that went past it
+    /// alone.
+    pub fn resend_past_daemon(
+        &mut self,
+        now: Time,
+        stamp: Stamp,
+        from: u64,
+        out: &mut VecDeque<Frame>,
+    ) {
+        let chunks = from..=self.ring.past_daemon;
+        let past = |chunk: &&Frame| chunks.contains(&chunk.header.seq);
+        let again: Vec<Frame> = self.sender.retained().filter(past).cloned().collect();
+        self.ring.past_daemon = self.ring.past_daemon.min(from.saturating_sub(1));
+        if again.is_empty() {
+            return;
+        }
+        self.ring.by_daemon = self.sender.last();
+        self.sender.resent(now);
+        for chunk in again {
+            out.push_back(self.stamped(stamp, chunk));
+        }
+    }
+
+    /// Like [`Pair::resend_past_daemon`] from the first chunk on, or of `all` unacknowledged chunks. Each
+    /// header and body goes to `write`. Nothing is allocated or freed.
+    pub fn resend_in_handler(
+        &mut self,
+        stamp: Stamp,
+        all: bool,
+        write: &mut impl FnMut(&Header, &[u8]),
+    ) {
+        self.ring.close();
+        let last = match all {
+            true => self.sender.last(),
+            false => std::mem::take(&mut self.ring.past_daemon),
+        };
+        let (ack, credit) = self.receiver.tell(stamp.open);
+        for chunk in self.sender.retained() {
+            if chunk.header.seq <= last {
+                let mut header = chunk.header;
+                header.ack = ack;
+                header.credit = credit;
+                header.epoch = stamp.epoch;
+                header.generation = stamp.generation;
+                header.incarnation = self.incarnation;
+                self.ring.by_daemon = self.sender.last();
+                write(&header, &chunk.body);
+            }
         }
     }
 

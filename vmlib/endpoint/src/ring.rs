@@ -1,4 +1,5 @@
-//! The ring route: chunks that a task of the same host reads from memory that the two tasks share.
+//! The route past the daemon: a ring, which is memory that two tasks of one host share, or a direct
+//! connection between tasks of two hosts. What follows says "ring" for both.
 //!
 //! A ring is an addition to the route by the daemon, which always exists. A chunk has the same
 //! number on both routes, and the sender retains the chunk on both. So a ring may lose its content
@@ -12,7 +13,15 @@
 //!
 //! A ring that is not used is closed after a while ([`RingUse`]), and requested again on demand.
 //!
-//! The memory is not here: the task library has it, and the simulator has a queue in its place.
+//! **Acknowledgements** are words in the memory of a ring. A direct connection has no such words: there
+//! they are in the headers of chunks ([`Ring::carries_acks`]) and in frames of their own.
+//!
+//! **A direct connection that is closed loses what is under way.** So its sender repeats by the daemon
+//! the chunks that went no other way ([`crate::Endpoint::resend_by_daemon`]). A reader of a ring takes or
+//! keeps all that was written.
+//!
+//! The memory and the connection are not here: the task library has them, and the simulator has queues
+//! in their place.
 
 use crate::{message::Received, time::Time};
 use vm_wire::{Frame, limits};
@@ -27,6 +36,11 @@ pub trait Ring {
     /// # Errors
     /// [`RingError`]: the peer may have read the chunk nevertheless.
     fn push(&mut self, chunk: &Frame) -> Result<(), RingError>;
+
+    /// Whether the header of a chunk carries the acknowledgement: the route has no other place for it.
+    fn carries_acks(&self) -> bool {
+        false
+    }
 }
 
 /// Reasons why a chunk does not go into a ring.
@@ -96,6 +110,8 @@ pub(crate) struct RingRoute {
     pub is_open: bool,
     /// The last chunk that was sent by the daemon.
     pub by_daemon: u64,
+    /// The last chunk that was sent past the daemon, and not by the daemon as well.
+    pub past_daemon: u64,
     /// Number of messages to the peer after which the next request for a ring is made.
     ask_at: u64,
     /// Messages between the last two requests.

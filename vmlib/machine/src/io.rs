@@ -6,6 +6,7 @@
 
 mod connection;
 mod consoles;
+mod directs;
 mod links;
 mod moves;
 mod processes;
@@ -14,6 +15,7 @@ mod store;
 
 pub use connection::ConnId;
 pub use consoles::ConsoleInput;
+pub use directs::DirectOutput;
 pub use links::LinkOutput;
 pub use moves::{MoveInput, MoveOutput, Written};
 pub use processes::{LaunchSpec, ProcessInput, ProcessOutput};
@@ -67,6 +69,8 @@ pub enum Input {
         /// The two tasks.
         ends: [Tid; 2],
     },
+    /// An expected direct connection has come to the daemon's port, and has proved its number.
+    DirectCame(u64),
     /// The user requests that this daemon leaves (SIGTERM, SIGINT).
     Stop,
     /// An event of the connection of a console.
@@ -129,6 +133,8 @@ pub enum Output {
     Store(StoreOutput),
     /// About rings between tasks of this host.
     Ring(RingOutput),
+    /// About direct connections to tasks of other hosts.
+    Direct(DirectOutput),
 }
 
 /// Outputs, in the order in which the shell carries them out.
@@ -161,6 +167,12 @@ impl From<StoreOutput> for Output {
 impl From<RingOutput> for Output {
     fn from(order: RingOutput) -> Self {
         Output::Ring(order)
+    }
+}
+
+impl From<DirectOutput> for Output {
+    fn from(order: DirectOutput) -> Self {
+        Output::Direct(order)
     }
 }
 

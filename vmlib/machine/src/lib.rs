@@ -34,7 +34,8 @@ pub use copies::{Copies, Room};
 pub use daemon::{AT_ONCE, Daemon, DaemonConfig, MoveCounters, MovesUnderway};
 pub use group::Group;
 pub use io::{
-    ConnId, ConsoleInput, Input, LaunchSpec, LinkOutput, MoveInput, MoveOutput, Outbox, Output,
-    ProcessInput, ProcessOutput, RingOutput, SavedBy, StoreInput, StoreOutput, Written,
+    ConnId, ConsoleInput, DirectOutput, Input, LaunchSpec, LinkOutput, MoveInput, MoveOutput,
+    Outbox, Output, ProcessInput, ProcessOutput, RingOutput, SavedBy, StoreInput, StoreOutput,
+    Written,
 };
 pub use vm_endpoint::Time;

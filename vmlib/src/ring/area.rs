@@ -1,9 +1,12 @@
-//! The memory of all rings of this process, and what a freeze does with it.
+//! The memory of all rings and direct connections of this process, and what a freeze does with it.
 //!
 //! The area is a range of addresses with [`RINGS_PER_TASK`] places, one for each ring. A place without
 //! a ring has private memory, of zeros: a thread that waits may still look at a ring that another
 //! thread has closed. The area is in no image ([`vm_image::leave_out`]). Beside it is the *reserve*,
 //! memory of this process, which is in the image: a lane for each place.
+//!
+//! A direct connection has a place, too, with its keys and buffers ([`super::keyed`]), and nothing in the
+//! reserve: its peer sends again what was not read.
 //!
 //! When a task is frozen to be moved, the handler closes all rings: it says in each ring that it does
 //! not read any more, and copies a lane that has unread chunks into the reserve. The next call of the
@@ -13,18 +16,18 @@
 //! **[`close_all`] and [`restored`] run in signal handlers, while all threads stand**: they allocate
 //! nothing and lock nothing.
 //!
-//! The `unsafe` parts here map memory, and copy a lane.
+//! The `unsafe` parts here map memory, borrow descriptors, and copy a lane.
 
 use super::lane::{LANE_BYTES, Lane};
 use rustix::{
-    fd::{AsFd, IntoRawFd, OwnedFd, RawFd},
+    fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd},
     io::Errno,
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous},
 };
 use std::{
     ptr::null_mut,
     sync::atomic::{
-        AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+        AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
         Ordering::{Relaxed, SeqCst},
     },
 };
@@ -65,8 +68,12 @@ struct Place {
     end: AtomicU8,
     /// Slots that this task has read in the other lane.
     tail: AtomicU64,
-    /// The eventfd that wakes the peer, or -1.
-    wake: AtomicI32,
+    /// The eventfd that wakes the peer, or the socket of a direct connection, or -1.
+    descriptor: AtomicI32,
+    /// The number of a direct connection; 0 for a ring.
+    direct: AtomicU64,
+    /// The daemon has said that the direct connection is closed.
+    is_lost: AtomicBool,
 }
 
 impl Place {
@@ -75,8 +82,24 @@ impl Place {
             holds: AtomicU8::new(Use::Free as u8),
             end: AtomicU8::new(0),
             tail: AtomicU64::new(0),
-            wake: AtomicI32::new(-1),
+            descriptor: AtomicI32::new(-1),
+            direct: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
         }
+    }
+
+    fn holds(&self) -> Use {
+        match self.holds.load(SeqCst) {
+            0 => Use::Free,
+            1 => Use::Open,
+            2 => Use::Closed,
+            _ => Use::Kept,
+        }
+    }
+
+    /// Whether a direct connection is or was open here.
+    fn is_direct(&self) -> bool {
+        self.direct.load(SeqCst) != 0
     }
 }
 
@@ -95,10 +118,7 @@ impl Mapped {
     /// # Errors
     /// [`Errno::NOMEM`] if no place is free, or the error of the system call.
     pub fn map(memory: impl AsFd, end: u8, wake: OwnedFd) -> Result<Self, Errno> {
-        let area = reserve()?;
-        let is_free = |place: &Place| place.holds.load(Relaxed) == Use::Free as u8;
-        let index = PLACES.iter().position(is_free).ok_or(Errno::NOMEM)?;
-        let base = area + index * RING_BYTES;
+        let (index, base) = free_place()?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
         // SAFETY: the place is within the area and free, so no code of this process uses it.
@@ -111,7 +131,8 @@ impl Mapped {
         let place = &PLACES[index];
         place.end.store(end & 1, Relaxed);
         place.tail.store(0, Relaxed);
-        place.wake.store(wake.into_raw_fd(), Relaxed);
+        place.direct.store(0, Relaxed);
+        place.descriptor.store(wake.into_raw_fd(), Relaxed);
         place.holds.store(Use::Open as u8, SeqCst);
         let [outgoing, incoming] = match end & 1 {
             0 => lanes,
@@ -126,17 +147,12 @@ impl Mapped {
 
     /// The content of the place now.
     pub fn holds(&self) -> Use {
-        match PLACES[self.place].holds.load(SeqCst) {
-            0 => Use::Free,
-            1 => Use::Open,
-            2 => Use::Closed,
-            _ => Use::Kept,
-        }
+        PLACES[self.place].holds()
     }
 
     /// The eventfd that wakes the peer, or -1.
     pub fn wake(&self) -> RawFd {
-        PLACES[self.place].wake.load(Relaxed)
+        PLACES[self.place].descriptor.load(Relaxed)
     }
 
     /// Notes how many slots of the incoming lane were read.
@@ -152,20 +168,107 @@ impl Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        let base = AREA.load(Relaxed) + self.place * RING_BYTES;
-        let rights = ProtFlags::READ | ProtFlags::WRITE;
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
-        // If the memory cannot be replaced, the place is not used again.
-        // SAFETY: the place stays mapped; threads that look at it find zeros.
-        let freed = unsafe { mmap_anonymous(base as *mut _, RING_BYTES, rights, flags) };
         let kept = self.kept().base() as *mut _;
         // SAFETY: nobody reads the reserve of this place any more.
         let emptied = unsafe { madvise(kept, LANE_BYTES, Advice::LinuxDontNeed) };
-        let place = &PLACES[self.place];
-        close(place.wake.swap(-1, SeqCst));
-        if freed.is_ok() && emptied.is_ok() {
-            place.holds.store(Use::Free as u8, SeqCst);
-        }
+        give_back(self.place, emptied.is_ok());
+    }
+}
+
+/// The place of a direct connection in the area.
+#[derive(Debug)]
+pub(super) struct Private {
+    place: usize,
+}
+
+impl Private {
+    /// Takes a free place for a direct connection. A child of the user's program finds zeros there.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`] if no place is free, or the error of the system call.
+    pub fn take(socket: OwnedFd, id: u64) -> Result<Self, Errno> {
+        let (index, base) = free_place()?;
+        // SAFETY: the place is within the area and free, so no code of this process uses it.
+        unsafe { madvise(base as *mut _, RING_BYTES, Advice::LinuxWipeOnFork)? };
+        let place = &PLACES[index];
+        place.direct.store(id.max(1), Relaxed);
+        place.is_lost.store(false, Relaxed);
+        place.descriptor.store(socket.into_raw_fd(), Relaxed);
+        place.holds.store(Use::Open as u8, SeqCst);
+        Ok(Private { place: index })
+    }
+
+    /// Address of the [`RING_BYTES`] of the place.
+    pub fn base(&self) -> usize {
+        AREA.load(Relaxed) + self.place * RING_BYTES
+    }
+
+    /// Whether no freeze has closed the connection. Else the place has no keys.
+    pub fn is_open(&self) -> bool {
+        PLACES[self.place].holds() == Use::Open
+    }
+
+    /// Whether the daemon has said in an order that the connection is closed.
+    pub fn is_lost(&self) -> bool {
+        PLACES[self.place].is_lost.load(SeqCst)
+    }
+
+    /// What is retained for the peer was sent again: the order of the daemon is carried out.
+    pub fn lost_is_heeded(&self) {
+        PLACES[self.place].is_lost.store(false, SeqCst);
+    }
+
+    /// The socket, or -1.
+    pub fn socket(&self) -> RawFd {
+        PLACES[self.place].descriptor.load(Relaxed)
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        shut_down(self.socket());
+        give_back(self.place, true);
+    }
+}
+
+/// A free place: its index and its address.
+fn free_place() -> Result<(usize, usize), Errno> {
+    let area = reserve()?;
+    let is_free = |place: &Place| place.holds.load(Relaxed) == Use::Free as u8;
+    let index = PLACES.iter().position(is_free).ok_or(Errno::NOMEM)?;
+    Ok((index, area + index * RING_BYTES))
+}
+
+/// Gives a place back, with memory of zeros and without a descriptor. If the memory cannot be
+/// replaced, the place is not used again.
+fn give_back(index: usize, reusable: bool) {
+    let base = AREA.load(Relaxed) + index * RING_BYTES;
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::NORESERVE;
+    // SAFETY: the place stays mapped; threads that look at it find zeros.
+    let freed = unsafe { mmap_anonymous(base as *mut _, RING_BYTES, rights, flags) };
+    let place = &PLACES[index];
+    close(place.descriptor.swap(-1, SeqCst));
+    if freed.is_ok() && reusable {
+        place.holds.store(Use::Free as u8, SeqCst);
+    }
+}
+
+/// Ends the writing direction of a socket, behind all that was written.
+fn shut_down(socket: RawFd) {
+    if socket >= 0 {
+        // SAFETY: the descriptor came with a direct connection, and is open as long as its place holds it.
+        let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+        // The peer may have ended.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+    }
+}
+
+/// For signal handlers: the daemon says that the direct connection of that number is closed.
+pub(crate) fn note_lost(id: u64) {
+    let has_id = |place: &&Place| place.direct.load(SeqCst) == id && place.holds() == Use::Open;
+    if let Some(place) = PLACES.iter().find(has_id) {
+        place.is_lost.store(true, SeqCst);
     }
 }
 
@@ -254,11 +357,11 @@ fn claim(reserve: usize) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The descriptors of all rings, for the image: unused entries are -1.
+/// The descriptors of all rings and direct connections, for the image: unused entries are -1.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn descriptors() -> [RawFd; RINGS_PER_TASK + 1] {
     std::array::from_fn(|index| match PLACES.get(index) {
-        Some(place) => place.wake.load(SeqCst),
+        Some(place) => place.descriptor.load(SeqCst),
         None => wake(),
     })
 }
@@ -269,6 +372,12 @@ pub(crate) fn close_all() {
     let (area, reserve) = (AREA.load(SeqCst), RESERVE.load(SeqCst));
     for (index, place) in PLACES.iter().enumerate() {
         if place.holds.load(SeqCst) != Use::Open as u8 {
+            continue;
+        }
+        if place.is_direct() {
+            shut_down(place.descriptor.load(SeqCst));
+            place.holds.store(Use::Closed as u8, SeqCst);
+            CLOSES.fetch_add(1, SeqCst);
             continue;
         }
         let base = area + index * RING_BYTES;
@@ -303,7 +412,7 @@ pub(crate) fn restored() {
         if place.holds.load(SeqCst) == Use::Open as u8 {
             place.holds.store(Use::Closed as u8, SeqCst);
         }
-        place.wake.store(-1, SeqCst);
+        place.descriptor.store(-1, SeqCst);
     }
     WAKE.store(-1, SeqCst);
     let reserve = RESERVE.load(SeqCst);

@@ -1,4 +1,5 @@
-//! Rings: messages between two tasks of one host, past their daemon.
+//! Routes past the daemon: rings between two tasks of one host, and direct connections between tasks of
+//! two hosts ([`direct`]). What follows is about rings.
 //!
 //! The daemon opens a ring when one of the two asks for it, after a few messages
 //! ([`vm_endpoint::ring`] decides that, and which chunks go by the ring). Each task writes one lane of
@@ -18,12 +19,18 @@
 //! hears of it from the daemon, before any chunk that goes that way instead.
 
 pub(crate) mod area;
+mod direct;
+#[cfg(test)]
+mod direct_tests;
+mod directs;
+mod keyed;
 pub(crate) mod lane;
 mod lent;
 mod reader;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod way_out;
 mod writer;
 
 pub(crate) use area::wake_own;
@@ -31,16 +38,18 @@ pub(crate) use lent::admit_tasks;
 pub(crate) use watch::{NARROW, Watch};
 
 use area::{Mapped, Use};
+use directs::Directs;
 use lane::{Lane, Sleep, State};
 use reader::Reader;
 use rustix::fd::OwnedFd;
-use std::sync::atomic::Ordering::Acquire;
+use std::{collections::VecDeque, sync::atomic::Ordering::Acquire};
 use vm_endpoint::{Endpoint, Filter, Received, RingRead, RingUse, Time};
 use vm_wire::{
-    Tid, limits,
-    task::{RingClosed, RingOpen},
+    Frame, Tid, limits,
+    task::{DirectDial, DirectOpen, RingClosed, RingOpen},
 };
 use watch::Outgoing;
+use way_out::WayOut;
 use writer::Writer;
 
 /// Messages to one peer after which the daemon is asked for a ring. A shorter conversation is not worth
@@ -72,10 +81,11 @@ struct Ring {
     used_for: RingUse,
 }
 
-/// The rings of a task.
+/// The rings and direct connections of a task.
 #[derive(Debug, Default)]
 pub(crate) struct Rings {
     all: Vec<Ring>,
+    directs: Directs,
     /// How often a freeze has closed rings, as far as this knows.
     closes: u32,
     /// When the next look for rings without use is due.
@@ -83,9 +93,34 @@ pub(crate) struct Rings {
 }
 
 impl Rings {
-    /// Whether there is no ring.
+    /// Whether there is no ring and no direct connection.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.all.is_empty() && self.directs.is_empty()
+    }
+
+    /// Makes a direct connection that the daemon has prepared. `false` if that is impossible.
+    pub fn dial(
+        &mut self,
+        order: &DirectDial,
+        endpoint: &mut Endpoint,
+        now: Time,
+        out: &mut VecDeque<Frame>,
+    ) -> bool {
+        self.directs.close(endpoint, now, order.peer, out);
+        self.directs.dial(order, endpoint.me(), now)
+    }
+
+    /// Takes a direct connection that has come. `false` if that is impossible.
+    pub fn accept(
+        &mut self,
+        open: &DirectOpen,
+        socket: OwnedFd,
+        endpoint: &mut Endpoint,
+        now: Time,
+        out: &mut VecDeque<Frame>,
+    ) -> bool {
+        self.directs.close(endpoint, now, open.peer, out);
+        self.directs.accept(open, socket, endpoint)
     }
 
     /// Opens the ring that the daemon has made. `false` if it cannot be used here.
@@ -114,15 +149,21 @@ impl Rings {
 
     /// Whether the ring to a peer is the one with that number.
     pub fn has(&self, peer: Tid, id: u64) -> bool {
-        self.all
-            .iter()
-            .any(|ring| (ring.peer, ring.id) == (peer, id))
+        let is_ring = |ring: &Ring| (ring.peer, ring.id) == (peer, id);
+        self.all.iter().any(is_ring) || self.directs.has(peer, id)
     }
 
-    /// The writing end of the ring to a peer, for [`Endpoint::poll_send_by`]; it is brought up to date
+    /// The route past the daemon to a peer, for [`Endpoint::poll_send_by`]; it is brought up to date
     /// before.
-    pub fn writer(&mut self, endpoint: &mut Endpoint, peer: Tid, now: Time) -> Option<&mut Writer> {
-        let ring = self.to(peer)?;
+    pub fn way_out<'a>(
+        &'a mut self,
+        endpoint: &mut Endpoint,
+        peer: Tid,
+        now: Time,
+    ) -> Option<impl vm_endpoint::Ring + use<'a>> {
+        let Some(ring) = self.all.iter_mut().find(|ring| ring.peer == peer) else {
+            return self.directs.writer(peer).map(WayOut::Direct);
+        };
         if !ring.used && ring.memory.outgoing.state() == State::Reads {
             ring.used = true;
             endpoint.ring_opened(peer);
@@ -132,7 +173,7 @@ impl Rings {
             ring.look(endpoint, now);
         }
         ring.writer.wake = ring.memory.wake();
-        Some(&mut ring.writer)
+        Some(WayOut::Ring(&mut ring.writer))
     }
 
     /// States what was taken of chunks that came by the daemon.
@@ -149,14 +190,28 @@ impl Rings {
         self.all.iter_mut().find(|ring| ring.peer == peer)
     }
 
-    /// Whether a body is lent to a peer that has not read it yet.
+    /// Whether there is an open direct connection to a peer.
+    pub fn is_direct(&mut self, peer: Tid) -> bool {
+        self.directs.writer(peer).is_some()
+    }
+
+    /// Whether a body is lent to a peer that has not read it yet, or a chunk is not written whole into a
+    /// direct connection.
     pub fn is_lent(&mut self, peer: Tid) -> bool {
-        self.to(peer).is_some_and(|ring| ring.is_lent())
+        self.to(peer).is_some_and(|ring| ring.is_lent()) || self.directs.unwritten(peer) > 0
+    }
+
+    /// The first chunk to a peer that may be lent.
+    pub fn first_lent(&mut self, peer: Tid) -> u64 {
+        self.directs.unwritten(peer).max(1)
     }
 
     /// Whether a peer will not read what was lent to it: its ring is closed, or the system refuses it.
     pub fn is_loan_lost(&mut self, peer: Tid) -> bool {
-        self.to(peer).is_none_or(|ring| ring.is_loan_refused())
+        match self.to(peer) {
+            Some(ring) => ring.is_loan_refused(),
+            None => !self.is_direct(peer),
+        }
     }
 
     /// Nothing is lent to a peer any more: its chunks went by the daemon.
@@ -164,17 +219,35 @@ impl Rings {
         if let Some(ring) = self.to(peer) {
             ring.writer.lent = 0;
         }
+        self.directs.rest_went_by_daemon(peer);
     }
 
-    /// Looks what the peers have taken.
+    /// Looks what the peers have taken, and writes on what is half written.
     pub fn look(&mut self, endpoint: &mut Endpoint, now: Time) {
         for ring in &mut self.all {
             ring.look(endpoint, now);
         }
+        self.directs.flush();
     }
 
-    /// Takes all chunks that were written, up to a message that `wanted` selects. Nothing is taken
-    /// while the inbox is full.
+    /// Sends the acknowledgements that are due on direct connections.
+    pub fn acknowledge(&mut self, endpoint: &mut Endpoint, now: Time) {
+        self.directs.acknowledge(endpoint, now);
+    }
+
+    /// Takes all that has come by direct connections, up to a message that `wanted` selects. Nothing is
+    /// taken while the inbox is full.
+    pub fn read_directs(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        wanted: Option<&Filter>,
+    ) -> Option<Received> {
+        self.directs.read(endpoint, now, wanted)
+    }
+
+    /// Takes all chunks that were written into rings, up to a message that `wanted` selects. Nothing is
+    /// taken while the inbox is full.
     pub fn read(&mut self, endpoint: &mut Endpoint, wanted: Option<&Filter>) -> Option<Received> {
         for ring in &mut self.all {
             if endpoint.inbox_full().is_some() {
@@ -188,25 +261,51 @@ impl Rings {
         None
     }
 
-    /// Takes all chunks that a peer has written, even if the inbox is full: the peer has ended.
-    pub fn read_last(&mut self, endpoint: &mut Endpoint, peer: Tid) {
+    /// Takes all chunks that a peer has written, even if the inbox is full: the peer has ended. Whether
+    /// the number of its last chunk is `known`.
+    pub fn read_last(&mut self, endpoint: &mut Endpoint, now: Time, peer: Tid, known: bool) {
         if let Some(ring) = self.to(peer) {
             ring.read(endpoint, None);
         }
+        self.directs.read_last(endpoint, now, peer, known);
     }
 
-    /// Closes the ring to a peer: it does not read any more, and all that it has written is taken.
-    pub fn close(&mut self, endpoint: &mut Endpoint, peer: Tid, now: Time) {
+    /// Closes the ring or direct connection to a peer: the peer does not read any more, and all that it
+    /// has written is taken.
+    pub fn close(
+        &mut self,
+        endpoint: &mut Endpoint,
+        peer: Tid,
+        now: Time,
+        out: &mut VecDeque<Frame>,
+    ) {
         let Some(index) = self.all.iter().position(|ring| ring.peer == peer) else {
-            return;
+            return self.directs.close(endpoint, now, peer, out);
         };
         let mut ring = self.all.swap_remove(index);
+        let lends = ring.is_lent();
         ring.close(endpoint, now);
+        if lends {
+            // A peer that has closed its end does not read this task's memory any more.
+            endpoint.resend_by_daemon(now, peer, 1, out);
+        }
     }
 
-    /// When [`Rings::close_idle`] is due.
-    pub fn idle_due(&self) -> Option<Time> {
-        (!self.is_empty()).then_some(self.idle_due)
+    /// Forgets direct connections that have ended, and sends again what they may have lost. Returns those
+    /// that the daemon does not know of.
+    pub fn settle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        out: &mut VecDeque<Frame>,
+    ) -> Vec<RingClosed> {
+        self.directs.settle(endpoint, now, out)
+    }
+
+    /// When [`Rings::close_idle`] or [`Rings::settle`] is due.
+    pub fn due(&self) -> Option<Time> {
+        let due = (!self.is_empty()).then_some(self.idle_due);
+        self.directs.due().into_iter().chain(due).min()
     }
 
     /// Closes the rings that were unused for long, and to whose peers nothing `is_under_way`. Returns
@@ -221,6 +320,7 @@ impl Rings {
             return Vec::new();
         }
         self.idle_due = now + limits::RING_IDLE;
+        let directs = self.directs.close_idle(endpoint, now, &is_under_way);
         let is_idle = |ring: &mut Ring| ring.is_idle(endpoint, now) && !is_under_way(ring.peer);
         let idle: Vec<Ring> = self.all.extract_if(.., is_idle).collect();
         let close = |mut ring: Ring| {
@@ -228,11 +328,12 @@ impl Rings {
             let (peer, id) = (ring.peer, ring.id);
             RingClosed { peer, id }
         };
-        idle.into_iter().map(close).collect()
+        idle.into_iter().map(close).chain(directs).collect()
     }
 
-    /// Closes all rings, because the task leaves.
+    /// Closes all rings and direct connections, because the task leaves.
     pub fn close_all(&mut self, endpoint: &mut Endpoint, now: Time) {
+        self.directs.close_all(endpoint, now);
         for mut ring in std::mem::take(&mut self.all) {
             ring.close(endpoint, now);
         }
@@ -240,8 +341,9 @@ impl Rings {
 
     /// Takes what a freeze has kept of rings that it has closed. In a child of the user's program,
     /// forgets all rings.
-    pub fn after_freeze(&mut self, endpoint: &mut Endpoint) {
+    pub fn after_freeze(&mut self, endpoint: &mut Endpoint, out: &mut VecDeque<Frame>) {
         if !area::is_own() {
+            self.directs.forget(endpoint);
             // The memory is not mapped in a child, and the descriptors are its parent's.
             std::mem::take(&mut self.all).into_iter().for_each(|ring| {
                 endpoint.ring_closed(ring.peer);
@@ -249,6 +351,7 @@ impl Rings {
             });
             return;
         }
+        self.directs.after_freeze(endpoint, out);
         let closes = area::closes();
         if closes == self.closes {
             return;
@@ -265,6 +368,12 @@ impl Rings {
         }
     }
 
+    /// The peers of direct connections that are closed, and whose chunks were not sent again yet; for
+    /// signal handlers.
+    pub fn lost(&self) -> impl Iterator<Item = Tid> {
+        self.directs.lost()
+    }
+
     /// Makes `watch` watch the lanes with new chunks if the wait `reads` them, and the room in lanes to
     /// peers to which a send is blocked. `only`: the peer whose messages the wait is for.
     pub fn watch(
@@ -275,6 +384,7 @@ impl Rings {
         is_blocked: impl Fn(Tid) -> bool,
     ) {
         watch.clear();
+        self.directs.watch(watch, reads);
         for ring in &self.all {
             if reads && !ring.early && !ring.reader.is_broken() {
                 let only = only == Some(ring.peer);

@@ -1,10 +1,12 @@
-//! The lanes that a thread looks at while it waits, without the library's lock.
+//! The lanes that a thread looks at while it waits, without the library's lock, and the sockets of direct
+//! connections that it waits for.
 //!
 //! The memory of a lane stays mapped when another thread closes the ring, so a look is never wrong:
 //! at most it finds nothing, and the thread that closed the ring has woken this one.
 
 use super::lane::{Lane, Sleep};
 use crate::two_phase::{FOR_DAEMON, FOR_RINGS, Patience};
+use rustix::{event::PollFlags, fd::RawFd};
 use std::{
     sync::atomic::{
         Ordering::{Acquire, SeqCst},
@@ -17,7 +19,7 @@ use std::{
 /// this task, and would end no wait.
 pub(crate) const NARROW: Duration = Duration::from_millis(1);
 
-/// The lanes that a wait watches.
+/// The lanes and sockets that a wait watches.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     /// Lanes, and the slots that were read of each.
@@ -27,6 +29,8 @@ pub(crate) struct Watch {
     /// The place among `incoming` of the only lane for which the wait ends at once. Short messages in
     /// the other lanes wait with it, for [`NARROW`] at most.
     only: Option<usize>,
+    /// Sockets of direct connections, and what they are watched for.
+    sockets: Vec<(RawFd, PollFlags)>,
 }
 
 /// A lane to a peer to which a message is half sent, and what was known of the lane.
@@ -47,6 +51,17 @@ impl Watch {
         self.incoming.clear();
         self.outgoing.clear();
         self.only = None;
+        self.sockets.clear();
+    }
+
+    /// Watches a socket.
+    pub(super) fn socket(&mut self, socket: RawFd, events: PollFlags) {
+        self.sockets.push((socket, events));
+    }
+
+    /// The sockets that are watched, with their events.
+    pub fn sockets(&self) -> &[(RawFd, PollFlags)] {
+        &self.sockets
     }
 
     /// Watches for the next chunk of a lane. `only`: for no other chunk, as far as that harms nobody.
@@ -62,7 +77,7 @@ impl Watch {
         self.outgoing.push(outgoing);
     }
 
-    /// Whether nothing is watched.
+    /// Whether no lane is watched.
     pub fn is_empty(&self) -> bool {
         self.incoming.is_empty() && self.outgoing.is_empty()
     }

@@ -13,8 +13,7 @@
 //! After the opening the connection carries frames: [`Op::Data`](crate::Op::Data) and
 //! [`Op::Ack`](crate::Op::Ack) alone. They are sealed, unless the links of the machine are plain: a
 //! record is four bytes of length, little-endian, and that many sealed bytes ([`crate::seal`]), at
-//! most [`SEALED_MAX`]. The opened contents, one after the other, are the bytes of the frames. A record
-//! may hold several frames, and a frame may go over several records. Each direction has its own key.
+//! most [`SEALED_MAX`]. The content of a record is one frame. Each direction has its own key.
 
 use crate::{
     frame::HEADER_LEN,
@@ -33,8 +32,8 @@ pub const PROOF: usize = 32;
 pub const OPENING: usize = MAGIC.len() + 8 + PROOF;
 /// Length of the length of a record. Bytes.
 pub const LENGTH: usize = 4;
-/// Largest content of a record: four whole chunks. Bytes.
-pub const CONTENT_MAX: usize = 4 * (HEADER_LEN + limits::CHUNK_MAX);
+/// Largest content of a record: a whole chunk. Bytes.
+pub const CONTENT_MAX: usize = HEADER_LEN + limits::CHUNK_MAX;
 /// Largest number of sealed bytes in a record.
 pub const SEALED_MAX: usize = CONTENT_MAX + TAG;
 
@@ -80,6 +79,15 @@ pub struct Ways {
 impl Secret {
     /// The secret with these bytes, which have to be random.
     pub fn new(bytes: [u8; KEY]) -> Secret {
+        Secret(bytes)
+    }
+
+    /// The secret of the connection with that number, from random bytes that one daemon keeps.
+    pub fn derived(seed: &[u8; KEY], id: u64) -> Secret {
+        let key = hmac::Key::new(HMAC_SHA256, seed);
+        let text = [&id.to_le_bytes()[..], b"vm direct connection: secret"].concat();
+        let mut bytes = [0; KEY];
+        bytes.copy_from_slice(hmac::sign(&key, &text).as_ref());
         Secret(bytes)
     }
 

@@ -336,6 +336,11 @@ impl Op {
         }
     }
 
+    /// Whether the body holds a secret, which is not left in buffers.
+    pub const fn has_secret(self) -> bool {
+        matches!(self, Op::DirectDial | Op::DirectOpen)
+    }
+
     /// Whether the frame is a notification. A daemon numbers the notifications of each task, and
     /// retains each one until the task has acknowledged it.
     pub const fn is_told(self) -> bool {
@@ -628,9 +633,15 @@ impl FrameReader {
         match self.pending {
             Some((header, body_len)) if self.buffer.len() >= body_len => {
                 self.pending = None;
-                let body = self.buffer.split_to(body_len);
+                let mut body = self.buffer.split_to(body_len);
                 let body = match body_len <= COPIED_MAX {
-                    true => Bytes::copy_from_slice(&body),
+                    true => {
+                        let copy = Bytes::copy_from_slice(&body);
+                        if header.op.has_secret() {
+                            body.fill(0);
+                        }
+                        copy
+                    }
                     false => body.freeze(),
                 };
                 Ok(Some(Frame { header, body }))

@@ -120,6 +120,7 @@ impl Program {
     fn exit(&mut self, scene: &mut Scene) -> Asking {
         let status = self.random.below(2) as i32 * 3;
         self.leave_rings(scene);
+        self.leave_directs(scene);
         let (kept, last) = self.endpoint.leave();
         debug_assert!(
             kept.iter()

@@ -9,7 +9,7 @@ use vm_wire::{
 };
 
 /// Gives a chunk to an endpoint.
-fn take(endpoint: &mut Endpoint, chunk: &Frame) -> RingRead {
+pub(super) fn take(endpoint: &mut Endpoint, chunk: &Frame) -> RingRead {
     let fill = |into: &mut Vec<u8>| {
         into.extend_from_slice(&chunk.body);
         true
@@ -88,10 +88,7 @@ impl Program {
     ) -> Result<vm_endpoint::SendProgress, vm_endpoint::EndpointError> {
         let (now, to) = (scene.now, sending.to());
         let Some(end) = self.rings.get_mut(&to) else {
-            let none = &mut vm_endpoint::NoRing;
-            return self
-                .endpoint
-                .poll_send_by(now, sending, (none, true), scene.out);
+            return self.send_direct(sending, overflows, scene);
         };
         let lane = &mut end.memory.borrow_mut()[end.end];
         if !end.used && lane.reader == Reader::Reads {

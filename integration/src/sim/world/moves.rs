@@ -315,6 +315,7 @@ impl World {
             .is_some_and(|program| program.request() == Some(Op::Exit));
         if !leaves && let Some(program) = &mut process.program {
             self.rings.kept += program.close_rings();
+            program.close_directs(&mut process.random);
         }
         let Some(program) = process.program.clone().filter(|_| !leaves) else {
             let failed = Failed::new(FailKind::Busy, "it is leaving the machine");
@@ -485,6 +486,7 @@ impl World {
         let process = &mut self.processes[index];
         let mut program = image.program;
         program.lose_rings();
+        program.lose_directs();
         process.program = Some(program);
         process.offset = image.saved_at.0 as i64 - shown.0 as i64;
         process.gait = Gait::Stands;

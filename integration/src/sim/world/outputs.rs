@@ -41,6 +41,7 @@ impl World {
             Output::Store(order) => return self.use_shared_store(slot, order),
             Output::Ring(RingOutput::Open { id, ends }) => self.open_ring(slot, id, ends),
             Output::Ring(RingOutput::Forget(_)) => {}
+            Output::Direct(order) => self.use_direct(slot, order),
         }
         Ok(())
     }

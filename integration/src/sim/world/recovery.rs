@@ -78,6 +78,7 @@ impl World {
         let process = &mut self.processes[index];
         let mut program = program;
         program.lose_rings();
+        program.lose_directs();
         process.program = Some(program);
         process.offset = at.0 as i64 - shown.0 as i64;
         process.gait = Gait::Stands;

@@ -18,6 +18,7 @@ use crate::sim::{
     ledger::Ledger,
     network::{Network, Slot},
     node::Node,
+    pipe::{DirectCounts, Pipe},
     program::Sabotage,
     queue::{Moment, Queue},
     random::Random,
@@ -108,6 +109,12 @@ pub(super) enum Event {
     ToTask(usize, Frame),
     /// A program continues.
     Wake(usize, Moment),
+    /// A direct connection comes to the port of the daemon that expects it.
+    DirectComes(u64),
+    /// Something is in a direct connection of a task.
+    FarWake(Tid),
+    /// A task is interrupted, because that direct connection was closed.
+    Nudge(usize, u64),
     /// Something is in a ring of a process.
     RingWake(usize),
     /// A process is ended by a signal.
@@ -193,6 +200,11 @@ pub struct World {
     pub(super) finished: bool,
     pub(super) events: u64,
     pub(super) rings: RingCounts,
+    pub(super) directs: DirectCounts,
+    /// The daemon that expects each direct connection.
+    pub(super) awaited_directs: BTreeMap<u64, Slot>,
+    /// Direct connections that tasks have dialled, and that are not with their peers yet.
+    pub(super) dialled: BTreeMap<u64, Pipe>,
     pub(super) outbox: Outbox,
 }
 

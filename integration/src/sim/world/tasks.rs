@@ -46,6 +46,7 @@ impl World {
             token,
             socket: VecDeque::new(),
             memory: VecDeque::new(),
+            pipes: VecDeque::new(),
             arrival_in: 0,
             arrival_out: 0,
             wake_at: None,
@@ -266,6 +267,7 @@ impl World {
         let key = if secluded { program.app() } else { Tid::NONE };
         let roster = self.rosters.get(&key).map_or(&[][..], Vec::as_slice);
         let (mut out, mut woken) = (VecDeque::new(), Vec::new());
+        let (mut dialled, mut woken_far) = (Vec::new(), Vec::new());
         let mut scene = Scene {
             now: time,
             roster,
@@ -278,18 +280,45 @@ impl World {
             grow,
             sabotage: self.options.sabotage,
             memory: &mut process.memory,
+            pipes: &mut process.pipes,
+            dialled: &mut dialled,
+            woken_far: &mut woken_far,
+            directs: &mut self.directs,
             woken: &mut woken,
             rings: &mut self.rings,
             out: &mut out,
         };
         let pause = program.step(&mut process.socket, &mut scene)?;
-        let tid = process.tid;
+        for (id, pipe) in dialled {
+            self.dialled(id, pipe);
+        }
+        for peer in woken_far {
+            let delay = self.random.between(50, 3 * MS);
+            self.queue.after(delay, Event::FarWake(peer));
+        }
         for peer in woken {
             if let Some(other) = self.process_of(slot, peer) {
                 self.queue.after(1, Event::RingWake(other));
             }
         }
-        for frame in out {
+        self.task_writes(index, out);
+        match pause {
+            Pause::Exit(status) => {
+                let tid = self.processes[index].tid;
+                self.note_left(tid, slot);
+                self.process_gone(index, None, status);
+            }
+            Pause::Compute(until) => self.wake_later(index, Some(until)),
+            Pause::Wait(until) => self.wake_later(index, until),
+        }
+        Ok(())
+    }
+
+    /// A task writes frames to its daemon.
+    pub(super) fn task_writes(&mut self, index: usize, frames: impl IntoIterator<Item = Frame>) {
+        let now = self.queue.now();
+        let (tid, slot) = (self.processes[index].tid, self.processes[index].slot);
+        for frame in frames {
             self.begins(Ambush::Asked(frame.header.op));
             if frame.header.op == Op::Exit {
                 // The task may end before the reply to its exit comes.
@@ -305,15 +334,6 @@ impl World {
             let input = Input::Task(tid, frame);
             self.queue.at(at, Event::FromProcess(index, input));
         }
-        match pause {
-            Pause::Exit(status) => {
-                self.note_left(tid, slot);
-                self.process_gone(index, None, status);
-            }
-            Pause::Compute(until) => self.wake_later(index, Some(until)),
-            Pause::Wait(until) => self.wake_later(index, until),
-        }
-        Ok(())
     }
 
     fn wake_later(&mut self, index: usize, until: Option<Time>) {
@@ -355,6 +375,9 @@ impl World {
         process.alive = false;
         process.socket.clear();
         process.wake_at = None;
+        if let Some(program) = &mut process.program {
+            program.close_directs(&mut process.random);
+        }
         let (slot, tid, conn) = (process.slot, process.tid, process.conn);
         self.trace(|| format!("the process of {tid} has ended"));
         let read = self.processes[index].arrival_out.max(now) + 1;

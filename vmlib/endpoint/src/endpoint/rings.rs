@@ -1,6 +1,7 @@
-//! The rings of an endpoint: open, read, acknowledge, close. See [`crate::ring`].
+//! The rings and direct connections of an endpoint: open, read, acknowledge, close. See
+//! [`crate::ring`].
 
-use super::{Endpoint, pair};
+use super::{Endpoint, Pair, pair};
 use crate::{message::Filter, ring::RingRead, time::Time};
 use std::collections::VecDeque;
 use vm_wire::{Frame, Header, Tid};
@@ -60,15 +61,55 @@ impl Endpoint {
         RingRead::Taken(direct)
     }
 
-    /// Sends all chunks that a peer has not acknowledged, by the daemon: the peer does not read its
-    /// ring in time.
-    pub fn resend_by_daemon(&mut self, now: Time, peer: Tid, out: &mut VecDeque<Frame>) {
+    /// Sends by the daemon, from chunk `from` on, all chunks that went past it and that the peer has not
+    /// acknowledged: the peer does not read its ring in time, or a direct connection is closed.
+    pub fn resend_by_daemon(&mut self, now: Time, peer: Tid, from: u64, out: &mut VecDeque<Frame>) {
         let stamp = self.stamp();
-        if let Some(pair) = self.pairs.get_mut(&peer) {
-            pair.ring.by_daemon = pair.sender.last();
-            pair.resend(now, stamp, out);
+        if let Some(pair) = self.pairs.get_mut(&peer)
+            && !pair.ended
+        {
+            pair.resend_past_daemon(now, stamp, from, out);
             self.due.note(pair);
         }
+    }
+
+    /// For a signal handler, which interrupts no call: the direct connection to a peer is closed. All
+    /// chunks that went by it and that the peer has not acknowledged go to `write`. Nothing is allocated
+    /// or freed.
+    pub fn resend_in_handler(&mut self, peer: Tid, write: &mut impl FnMut(&Header, &[u8])) {
+        let stamp = self.stamp();
+        if let Some(pair) = self.pairs.get_mut(&peer).filter(|pair| !pair.ended) {
+            pair.resend_in_handler(stamp, false, write);
+        }
+    }
+
+    /// Likewise, for a process that was made of an image: all chunks that are not acknowledged, to all
+    /// peers.
+    pub fn resend_all_in_handler(&mut self, write: &mut impl FnMut(&Header, &[u8])) {
+        let stamp = self.stamp();
+        for pair in self.pairs.values_mut().filter(|pair| !pair.ended) {
+            pair.resend_in_handler(stamp, true, write);
+        }
+    }
+
+    /// A peer gets an acknowledgement of what was taken from its direct connection, soon.
+    pub fn acknowledge_soon(&mut self, now: Time, peer: Tid) {
+        if let Some(pair) = self.pairs.get_mut(&peer)
+            && self.inbox.is_open()
+        {
+            pair.receiver.tell_soon(now);
+            self.due.note(pair);
+        }
+    }
+
+    /// Whether a peer is to get an acknowledgement now: half a window was taken, or the time of the
+    /// acknowledgement has come.
+    pub fn is_ack_due(&self, now: Time, peer: Tid) -> bool {
+        let is_due = |pair: &Pair| {
+            let receiver = &pair.receiver;
+            receiver.is_urgent() || receiver.due().is_some_and(|due| due <= now)
+        };
+        self.inbox.is_open() && self.pairs.get(&peer).is_some_and(is_due)
     }
 
     /// Whether the peer has no acknowledgement yet for a chunk that was taken.
@@ -83,7 +124,8 @@ impl Endpoint {
         pair.is_none_or(|pair| pair.sender.retained_count() == 0 && !pair.receiver.withholds())
     }
 
-    /// The acknowledgement and the credit for the peer, to be stated in the ring.
+    /// The acknowledgement and the credit for the peer, to be stated in the ring or sent on the direct
+    /// connection.
     pub fn ring_ack(&mut self, peer: Tid) -> (u64, u64) {
         let open = self.inbox.is_open();
         match self.pairs.get_mut(&peer) {
@@ -92,7 +134,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes the acknowledgement and the credit that the peer has stated in the ring.
+    /// Takes the acknowledgement and the credit that the peer has stated in the ring, or in a frame on
+    /// the direct connection.
     pub fn ring_acknowledged(&mut self, now: Time, peer: Tid, ack: u64, credit: u64) {
         if let Some(pair) = self.pairs.get_mut(&peer) {
             pair.sender.acknowledge(now, ack, credit);

@@ -2,7 +2,7 @@
 
 use crate::AgreementConfig;
 use std::time::Duration;
-use vm_wire::{agreed::HostFacts, limits};
+use vm_wire::{agreed::HostFacts, limits, seal::KEY};
 
 /// The configuration of a daemon.
 #[derive(Debug, Clone)]
@@ -14,6 +14,10 @@ pub struct DaemonConfig {
     pub nonce: u64,
     /// Drawn at random at the start, and secret: the seed of the tokens of tasks.
     pub seed: u64,
+    /// Drawn at random at the start, and secret: the secrets of direct connections are derived from it.
+    pub direct_seed: [u8; KEY],
+    /// Whether the links of this host, and the direct connections of its tasks, are sealed.
+    pub sealed: bool,
     /// The release of the daemon, for people.
     pub release: String,
     /// Unacknowledged bytes that a task may retain for one receiver.
@@ -51,6 +55,8 @@ impl DaemonConfig {
             facts,
             nonce,
             seed: nonce,
+            direct_seed: std::array::from_fn(|at| nonce.to_le_bytes()[at % 8]),
+            sealed: true,
             release: env!("CARGO_PKG_VERSION").to_owned(),
             window_bytes: limits::WINDOW_BYTES_DEFAULT,
             inbox_bytes: limits::INBOX_BYTES_DEFAULT,

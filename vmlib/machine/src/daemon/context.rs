@@ -9,12 +9,12 @@ use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use vm_endpoint::{Endpoint, EndpointConfig, Keeper};
 use vm_wire::{
-    Frame, HostId, MachineId, Tid,
+    Frame, HostId, MachineId, Message, Tid,
     agreed::ExitStatus,
     interrupt::Folders,
     limits,
     peer::Order,
-    task::{FailKind, Failed},
+    task::{FailKind, Failed, RingClosed},
 };
 
 /// An action of the daemon that is due at a certain time.
@@ -65,6 +65,8 @@ pub(super) enum Timer {
     Suspension(Tid),
     /// Checks whether there is room for suspended applications.
     Room,
+    /// The time limit for an expected direct connection, by its number.
+    Direct(u64),
     /// Tries the tasks that a drain could not move yet, and checks its time limit.
     Drain,
     /// Reviews the departure of this host.
@@ -215,6 +217,14 @@ impl Context {
         self.endpoint
             .queue(self.now, to, payload, &mut self.frames)
             .is_ok()
+    }
+
+    /// Tells a task that its ring or direct connection to `peer` is closed. A frozen task that continues
+    /// on this host reads the frame afterwards; a task that continues elsewhere has no route any more.
+    pub fn tell_route_closed(&mut self, tid: Tid, peer: Tid, id: u64) {
+        let closed = RingClosed { peer, id }.frame();
+        let frame = closed.between(self.tid, tid);
+        self.emit(Output::Task(tid, frame));
     }
 
     /// Sends an order that may be lost, if the send queue keeps half of its room for other orders.

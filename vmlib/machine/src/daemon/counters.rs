@@ -14,6 +14,8 @@ pub struct Counters {
     pub behind: u64,
     /// Bytes of tasks' output dropped because the channel or queue to the console was full.
     pub output_dropped: u64,
+    /// Direct connections that were handed to tasks of this host.
+    pub directs_accepted: u64,
     /// Results of moves.
     pub moves: MoveCounters,
 }

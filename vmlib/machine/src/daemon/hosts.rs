@@ -180,6 +180,7 @@ impl Daemon {
             .endpoint
             .located(self.cx.now, &located, 0, &mut self.cx.frames);
         self.cut_link(host);
+        self.directs.on_link_changed(&mut self.cx, host);
         self.lose_spawns_of(host);
         self.lose_numbers_of(host);
         self.lose_parts_of(host);

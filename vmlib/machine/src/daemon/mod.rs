@@ -20,6 +20,7 @@
 //! | `checkpoint/` | checkpoints: requests, policies, cuts, parts, and their copies on the disks of two hosts |
 //! | `restart/` | restarts of applications, by request or after a loss; which checkpoint is whole on all disks |
 //! | `rings` | memory that two tasks of this host share to exchange messages past the daemon |
+//! | `directs` | connections to tasks of other hosts, to exchange messages past the daemons |
 //! | `suspension` | suspended applications, and how they are resumed |
 //! | `console/` | the consoles: replies, listings, the programs that they run, the output of these |
 //! | `consoles` | which subsystem carries out a request of a console |
@@ -56,6 +57,7 @@ mod console;
 mod consoles;
 mod context;
 mod counters;
+mod directs;
 mod drain;
 mod effect;
 mod flow;
@@ -88,6 +90,7 @@ use crate::{
 use checkpoint::Checkpoints;
 use console::Consoles;
 use context::Context;
+use directs::Directs;
 use drain::Drain;
 use host::{Arrival, Departure, Unreachable};
 use local_task::LocalTask;
@@ -110,6 +113,7 @@ pub struct Daemon {
     births: Births,
     watching: Watching,
     rings: Rings,
+    directs: Directs,
     parked: Parked,
     migration: Migration,
     consoles: Consoles,
@@ -167,6 +171,7 @@ impl Daemon {
                 ..Watching::default()
             },
             rings: Rings::default(),
+            directs: Directs::default(),
             parked: Parked::default(),
             migration: Migration::default(),
             consoles: Consoles::default(),
@@ -219,6 +224,11 @@ impl Daemon {
         self.rings.count()
     }
 
+    /// Number of direct connections of tasks of this host, expected ones included.
+    pub fn direct_count(&self) -> usize {
+        self.directs.count()
+    }
+
     /// The time at which [`Input::Tick`] is due.
     pub fn deadline(&self) -> Time {
         let due = [
@@ -264,6 +274,7 @@ impl Daemon {
             Input::Move(event) => self.on_move_event(event),
             Input::Store(event) => self.on_store_event(event),
             Input::RingFailed { id, ends } => self.on_ring_failed(id, ends),
+            Input::DirectCame(id) => self.on_direct_came(id),
             Input::Stop => self.on_stop(),
         }
     }

@@ -107,6 +107,9 @@ impl Daemon {
             Ok(Order::ManifestEnd(end)) => self.restarts.on_manifest_end(&mut self.cx, host, end),
             Ok(Order::CutPrepare(prepare)) => self.on_cut_prepare(host, prepare),
             Ok(Order::CutPrepared(prepared)) => self.on_cut_prepared(host, prepared),
+            Ok(Order::DirectAsk(ask)) => self.on_direct_ask(host, &ask),
+            Ok(Order::DirectReady(ready)) => self.on_direct_ready(host, ready),
+            Ok(Order::DirectClosed(closed)) => self.on_direct_closed(host, closed),
             Ok(Order::LinksDown(down)) => {
                 let (cx, apps) = (&mut self.cx, self.consoles.applications());
                 self.unreachable.on_report(cx, host, down, apps);
@@ -123,10 +126,7 @@ impl Daemon {
                 | Order::CommitAsk(_)
                 | Order::CutClose(_)
                 | Order::CutClosed(_)
-                | Order::ForgetStored(_)
-                | Order::DirectAsk(_)
-                | Order::DirectReady(_)
-                | Order::DirectClosed(_),
+                | Order::ForgetStored(_),
             ) => self
                 .cx
                 .refuse_peer(host, "what only a coordinator and its daemon say"),

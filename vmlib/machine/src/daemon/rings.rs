@@ -7,10 +7,10 @@
 //! sender retains each chunk until the receiver has acknowledged it.
 
 use super::{context::Context, local_task::LocalTask};
-use crate::{Output, RingOutput};
+use crate::RingOutput;
 use std::collections::BTreeMap;
 use vm_wire::{
-    Frame, Message, Tid, limits,
+    Message, Tid, limits,
     task::{RingClosed, RingOpen},
 };
 
@@ -25,18 +25,14 @@ pub(super) struct Rings {
 
 impl Rings {
     /// Opens a ring between two tasks of this host, whose process ids are `pids`, unless they have one
-    /// or a limit is reached.
+    /// or the limit of the host is reached.
     pub fn open(&mut self, cx: &mut Context, ends: [Tid; 2], pids: [u32; 2]) {
-        let has_room = |tid: &Tid| {
-            let rings = self.of_task.get(tid);
-            rings.is_none_or(|rings| rings.len() < limits::RINGS_PER_TASK)
-        };
         let [first, second] = ends;
         let exists = self
             .of_task
             .get(&first)
             .is_some_and(|rings| rings.contains_key(&second));
-        if exists || self.count >= limits::RINGS_PER_HOST || !ends.iter().all(has_room) {
+        if exists || self.count >= limits::RINGS_PER_HOST {
             return;
         }
         // A late frame about a ring that these tasks had on another host does not match this one,
@@ -59,8 +55,8 @@ impl Rings {
         for (peer, id) in self.of_task.remove(&tid).unwrap_or_default() {
             self.count -= 1;
             self.forget(peer, tid);
-            tell_closed(cx, (peer, tid), id);
-            tell_closed(cx, (tid, peer), id);
+            cx.tell_route_closed(peer, tid, id);
+            cx.tell_route_closed(tid, peer, id);
         }
         cx.emit(RingOutput::Forget(tid));
     }
@@ -75,7 +71,7 @@ impl Rings {
         self.count -= 1;
         self.forget(tid, peer);
         self.forget(peer, tid);
-        tell_closed(cx, (peer, tid), closed.id);
+        cx.tell_route_closed(peer, tid, closed.id);
     }
 
     fn forget(&mut self, tid: Tid, peer: Tid) {
@@ -87,21 +83,19 @@ impl Rings {
         }
     }
 
+    /// Number of rings of a task.
+    pub fn count_of(&self, tid: Tid) -> usize {
+        self.of_task.get(&tid).map_or(0, BTreeMap::len)
+    }
+
     /// Number of open rings.
     pub fn count(&self) -> usize {
         self.count
     }
 }
 
-/// Tells a task that its ring to `peer` is closed. A frozen task that continues on this host reads
-/// the frame afterwards; a task that continues elsewhere has no ring any more.
-fn tell_closed(cx: &mut Context, (tid, peer): (Tid, Tid), id: u64) {
-    let closed: Frame = RingClosed { peer, id }.frame();
-    cx.emit(Output::Task(tid, closed.between(cx.tid, tid)));
-}
-
 impl LocalTask {
-    /// Whether the task can have rings now: it runs, and it is not about to freeze. A portable task
+    /// Whether the task can have rings and direct connections now: it runs, and it is not about to freeze. A portable task
     /// has none, because it reads messages until it comes to a safe point, when its peers are frozen
     /// already.
     pub(super) fn takes_rings(&self) -> bool {

@@ -48,6 +48,7 @@ impl Daemon {
                 Timer::Stock(question) => self.restarts.on_stock_due(&mut self.cx, question),
                 Timer::Suspension(app) => self.suspensions.review(&mut self.cx, app),
                 Timer::Room => self.suspensions.room_may_be(&mut self.cx),
+                Timer::Direct(id) => self.directs.on_due(&mut self.cx, id),
                 Timer::Drain => self.on_drain_due(),
                 Timer::Departure => {}
             }
@@ -227,6 +228,7 @@ impl Daemon {
                 suspended,
                 ..
             } => {
+                self.directs.peer_moved(&mut self.cx, tid, to);
                 self.on_moved(tid, to, incarnation, Some(suspended));
                 self.tell_runs_of_links();
                 self.review_coordinator_of(tid);

@@ -9,6 +9,7 @@ mod checkpoint_requests;
 mod checkpoints;
 mod consoles;
 mod coordinators;
+mod directs;
 mod drain;
 mod ends;
 mod groups;

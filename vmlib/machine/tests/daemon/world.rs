@@ -25,6 +25,7 @@ use vm_machine::{
 use vm_wire::{
     Frame, HostId, MachineId, Message, Op, Tid,
     agreed::{ExitStatus, HostFacts},
+    direct::Connection,
     interrupt::Folders,
     limits,
     peer::{Join, Joined, MoveWay, Order},
@@ -92,6 +93,15 @@ pub enum Told {
     Host(String, bool),
 }
 
+/// The part of the shells in direct connections.
+#[derive(Debug, Default)]
+pub struct Directs {
+    /// Each with the host whose daemon expects it.
+    pub expected: Vec<(HostId, Connection)>,
+    /// Each with the number of the connection.
+    pub nudged: Vec<(Tid, u64)>,
+}
+
 pub struct World {
     pub now: Time,
     nodes: BTreeMap<HostId, Node>,
@@ -102,6 +112,8 @@ pub struct World {
     /// Links that cannot be made.
     cut: BTreeSet<(HostId, HostId)>,
     next_conn: u64,
+    /// Direct connections that daemons expect, and tasks that were interrupted after the close of one.
+    pub directs: Directs,
     /// Connections of processes that enrol without a token.
     shells: BTreeMap<ConnId, HostId>,
     joiners: BTreeMap<ConnId, (String, Option<Frame>)>,
@@ -206,6 +218,7 @@ impl World {
             links: BTreeSet::new(),
             cut: BTreeSet::new(),
             next_conn: 1,
+            directs: Directs::default(),
             shells: BTreeMap::new(),
             joiners: BTreeMap::new(),
             consoles: BTreeMap::new(),

@@ -2,7 +2,8 @@
 
 use super::store::CutKey;
 use crate::sim::{
-    network::Slot, node::Node, program::Program, queue::Moment, random::Random, ring_memory::Memory,
+    network::Slot, node::Node, pipe::Pipe, program::Program, queue::Moment, random::Random,
+    ring_memory::Memory,
 };
 use std::collections::{BTreeSet, VecDeque};
 use vm_machine::{ConnId, Time};
@@ -69,6 +70,8 @@ pub struct Process {
     pub socket: VecDeque<Frame>,
     /// Memory of rings that comes with the frames in the socket.
     pub memory: VecDeque<Memory>,
+    /// Direct connections that come with the frames in the socket.
+    pub pipes: VecDeque<Pipe>,
     /// No frame arrives in the socket before `arrival_in`, and none at the daemon before
     /// `arrival_out`.
     pub arrival_in: Moment,

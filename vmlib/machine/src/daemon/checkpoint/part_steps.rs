@@ -206,7 +206,7 @@ impl Daemon {
             return;
         };
         task.stops = Stops::AtSafePoints;
-        self.rings.close_all_of(&mut self.cx, tid);
+        self.close_routes_of(tid);
         if self.checkpoints.cuts.on_portable(tid) {
             self.cx.routes.set_open(tid, true);
         }

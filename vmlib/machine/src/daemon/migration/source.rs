@@ -183,7 +183,7 @@ impl Daemon {
         if let Some(task) = self.tasks.get_mut(&tid) {
             task.frozen = true;
         }
-        self.rings.close_all_of(&mut self.cx, tid);
+        self.close_routes_of(tid);
         self.cx.routes.set_open(tid, false);
     }
 

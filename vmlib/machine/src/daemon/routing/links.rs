@@ -72,6 +72,7 @@ impl Daemon {
         self.unreachable.on_link_up(cx, host, apps);
         self.deliver_effects();
         self.cx.routes.set_link(host, true);
+        self.directs.on_link_changed(&mut self.cx, host);
         let located = Located {
             peer: None,
             host,
@@ -105,6 +106,7 @@ impl Daemon {
 
     pub(in crate::daemon) fn on_link_down(&mut self, host: HostId) {
         self.cx.routes.set_link(host, false);
+        self.directs.on_link_changed(&mut self.cx, host);
         self.cx.agreement.link_down(host);
         if self.cx.routes.links().next().is_none() {
             self.on_last_link_down();

@@ -183,7 +183,7 @@ impl Daemon {
         let task = self.tasks.get_mut(&tid);
         if let Some(task) = task.filter(|task| !task.is_suspended()) {
             task.process.disconnect();
-            self.rings.close_all_of(&mut self.cx, tid);
+            self.close_routes_of(tid);
             self.cx.routes.set_open(tid, false);
         }
     }

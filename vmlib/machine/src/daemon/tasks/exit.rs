@@ -133,7 +133,7 @@ impl Daemon {
             task.launch = Launch::NotBegun;
         }
         let (app, together) = (task.app, task.end.together());
-        self.rings.close_all_of(&mut self.cx, tid);
+        self.close_routes_of(tid);
         self.cx.routes.set_open(tid, false);
         self.propose_exit(tid, status);
         match together {
@@ -175,6 +175,7 @@ impl Daemon {
             // The master of a run was restarted on another host.
             self.end_run(tid, status);
         }
+        self.directs.peer_ended(&mut self.cx, tid);
         self.notify_ended(tid, host, status);
         if status != ExitStatus::Left(0) {
             self.kill_application(tid);

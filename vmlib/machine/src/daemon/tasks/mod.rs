@@ -5,6 +5,7 @@
 //! | `enrol` | a process proves that it is a task, or becomes a master |
 //! | `spawning`, `spawn` | spawns that are not complete: the table, and the steps |
 //! | `requests` | requests of tasks; each is carried out once, and a repeated request gets the same reply |
+//! | `past_daemon` | routes past the daemon: rings and direct connections |
 //! | `exit` | the ends of tasks |
 //! | `watching`, `notify` | the watches of tasks, and the notifications of ends, hosts and groups |
 //! | `signals` | signals that tasks and consoles send |
@@ -14,6 +15,7 @@ mod enrol;
 mod exit;
 mod groups;
 mod notify;
+mod past_daemon;
 mod requests;
 mod signals;
 mod spawn;

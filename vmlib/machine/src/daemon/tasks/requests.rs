@@ -12,7 +12,6 @@ use crate::{
     daemon::{
         Daemon,
         context::Timer,
-        local_task::LocalTask,
         requester::Requester,
         task_request::{Reply, Waiting},
     },
@@ -45,11 +44,11 @@ impl Daemon {
                 Err(error) => self.close_task(tid, &error.to_string()),
             },
             Op::RingAsk => match RingAsk::read(&frame) {
-                Ok(ask) => self.open_ring(tid, ask.peer),
+                Ok(ask) => self.on_route_ask(tid, ask.peer),
                 Err(error) => self.close_task(tid, &error.to_string()),
             },
             Op::RingClosed => match RingClosed::read(&frame) {
-                Ok(closed) => self.rings.close(&mut self.cx, tid, &closed),
+                Ok(closed) => self.on_route_closed(tid, &closed),
                 Err(error) => self.close_task(tid, &error.to_string()),
             },
             Op::Data | Op::Ack | Op::Resend => {
@@ -82,26 +81,6 @@ impl Daemon {
             | Op::ResumeApp => self.on_request(tid, &frame),
             other => self.close_task(tid, &format!("{other:?} is not for a task to say")),
         }
-    }
-
-    /// A task asks for a ring to a peer. It asks again later if there is none.
-    fn open_ring(&mut self, tid: Tid, peer: Tid) {
-        let ends = [tid, peer];
-        let takes = |tid: Tid| {
-            let task = self.tasks.get(&tid);
-            task.is_some_and(LocalTask::takes_rings) && !self.is_cut_ahead(tid)
-        };
-        let app = |tid: Tid| self.tasks.get(&tid).map(|task| task.app);
-        if tid != peer && ends.into_iter().all(takes) && app(tid) == app(peer) {
-            let pids = ends.map(|tid| self.tasks.get(&tid).map_or(0, |task| task.pid));
-            self.rings.open(&mut self.cx, ends, pids);
-        }
-    }
-
-    /// The memory of a ring could not be made.
-    pub(in crate::daemon) fn on_ring_failed(&mut self, id: u64, [first, second]: [Tid; 2]) {
-        let closed = RingClosed { peer: second, id };
-        self.rings.close(&mut self.cx, first, &closed);
     }
 
     fn on_request(&mut self, tid: Tid, frame: &Frame) {

@@ -2,8 +2,8 @@
 
 use super::{World, order_of, pair};
 use vm_machine::{
-    Input, LinkOutput, MoveInput, MoveOutput, Outbox, Output, ProcessInput, ProcessOutput,
-    RingOutput, StoreOutput,
+    DirectOutput, Input, LinkOutput, MoveInput, MoveOutput, Outbox, Output, ProcessInput,
+    ProcessOutput, RingOutput, StoreOutput,
 };
 use vm_wire::{
     HostId, Op,
@@ -272,6 +272,15 @@ impl World {
         None
     }
 
+    fn use_direct(&mut self, host: HostId, order: DirectOutput) {
+        match order {
+            DirectOutput::Expect(connection) => self.directs.expected.push((host, *connection)),
+            DirectOutput::Open { tid, frame, .. } => self.tell_task(tid, frame),
+            DirectOutput::Forget(id) => self.directs.expected.retain(|(_, it)| it.id != id),
+            DirectOutput::Nudge { tid, id } => self.directs.nudged.push((tid, id)),
+        }
+    }
+
     /// Outputs that a test looks at, and the end of a daemon.
     fn note(&mut self, host: HostId, output: Output) {
         match output {
@@ -287,6 +296,7 @@ impl World {
             Output::Process(ProcessOutput::ResumeOutput(tid)) => {
                 self.noted.push(format!("resume {tid}"))
             }
+            Output::Direct(order) => self.use_direct(host, order),
             Output::Lease(_) | Output::Ring(RingOutput::Forget(_)) => {}
             Output::Ring(RingOutput::Open { ends, .. }) => {
                 for (tid, frame) in *ends {

@@ -1,0 +1,175 @@
+//! The routes past the daemon: rings and direct connections, which the daemon opens and closes.
+
+use super::{Core, Phase, Shared};
+use crate::{
+    clock::recent,
+    freeze,
+    image::Section,
+    link::{Sockets, write_in_handler},
+    resend::{self, Again, Retains},
+    ring::{self, Watch},
+};
+use std::sync::TryLockError;
+use vm_endpoint::{Filter, Received, Time};
+use vm_wire::{
+    CodecError, Frame, Header, Message, Op,
+    task::{DirectDial, DirectOpen, RingClosed, RingOpen},
+};
+
+impl Retains for Shared {
+    fn resend(&self, again: Again) -> bool {
+        let _section = Section::enter();
+        let mut core = match self.core.try_lock() {
+            Ok(core) => core,
+            Err(TryLockError::Poisoned(poison)) => poison.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        core.resend_in_handler(&self.sockets, again);
+        true
+    }
+}
+
+impl Core {
+    /// Opens or closes a route, as the daemon says.
+    pub(super) fn heed_route(
+        &mut self,
+        frame: Frame,
+        sockets: &Sockets,
+        now: Time,
+    ) -> Result<(), CodecError> {
+        match frame.header.op {
+            Op::RingOpen => self.open_ring(&RingOpen::read(&frame)?, sockets),
+            Op::RingClosed => self.close_ring(&RingClosed::read(&frame)?, now),
+            Op::DirectDial => self.dial(&read_secret(frame)?, now),
+            _ => self.accept(&read_secret(frame)?, now),
+        }
+        Ok(())
+    }
+
+    /// The lanes that a waiting thread watches: none unless the thread polls.
+    pub(super) fn watch_rings(&mut self, polls: bool) -> Watch {
+        let mut watch = match polls {
+            true => std::mem::take(&mut self.watch),
+            false => return Watch::default(),
+        };
+        let reads = self.endpoint.inbox_full().is_none();
+        self.rings
+            .watch(&mut watch, reads, self.only.take(), |peer| {
+                self.busy.contains(&peer)
+            });
+        watch
+    }
+
+    pub(super) fn rings_after_freeze(&mut self) {
+        self.rings.after_freeze(&mut self.endpoint, &mut self.out);
+    }
+
+    /// Takes all chunks that are in rings or have come by direct connections, up to a message that
+    /// `wanted` selects. While a thread polls, it alone reads the connections, as the data socket.
+    pub(crate) fn read_rings(&mut self, wanted: Option<&Filter>) -> Option<Received> {
+        if self.rings.is_empty() {
+            return None;
+        }
+        let found = self.rings.read(&mut self.endpoint, wanted);
+        if found.is_some() || self.polled {
+            return found;
+        }
+        self.rings
+            .read_directs(&mut self.endpoint, recent(), wanted)
+    }
+
+    /// Makes a direct connection that the daemon has prepared.
+    fn dial(&mut self, order: &DirectDial, now: Time) {
+        let fits = matches!(self.phase, Phase::Running);
+        let (endpoint, out) = (&mut self.endpoint, &mut self.out);
+        if !fits || !self.rings.dial(order, endpoint, now, out) {
+            let DirectDial { peer, id, .. } = *order;
+            self.say(RingClosed { peer, id }.frame());
+        }
+    }
+
+    /// A direct connection has come.
+    fn accept(&mut self, open: &DirectOpen, now: Time) {
+        let socket = self.incoming.descriptors();
+        let fits = matches!(self.phase, Phase::Running);
+        let (endpoint, out) = (&mut self.endpoint, &mut self.out);
+        let accepted = socket
+            .filter(|_| fits)
+            .is_some_and(|[socket]| self.rings.accept(open, socket, endpoint, now, out));
+        if !accepted {
+            let DirectOpen { peer, id, .. } = *open;
+            self.say(RingClosed { peer, id }.frame());
+        }
+    }
+
+    /// Sends again what direct connections that have ended may have lost.
+    pub(super) fn settle_directs(&mut self, now: Time) {
+        if self.rings.is_empty() {
+            return;
+        }
+        let closed = self.rings.settle(&mut self.endpoint, now, &mut self.out);
+        for direct in closed {
+            self.say(direct.frame());
+        }
+    }
+
+    /// See [`Retains::resend`].
+    fn resend_in_handler(&mut self, sockets: &Sockets, again: Again) {
+        resend::begin();
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        let mut write = |header: &Header, body: &[u8]| {
+            write_in_handler(&sockets.data, header, body);
+        };
+        match again {
+            Again::Lost => {
+                self.outgoing.write_in_handler(&sockets.data);
+                for peer in self.rings.lost() {
+                    self.endpoint.resend_in_handler(peer, &mut write);
+                }
+            }
+            // What was on its way is on its way into the socket of another process.
+            Again::All => {
+                self.endpoint.set_generation(freeze::generation());
+                self.endpoint.resend_all_in_handler(&mut write);
+            }
+        }
+    }
+
+    /// A ring was opened by the daemon.
+    fn open_ring(&mut self, open: &RingOpen, sockets: &Sockets) {
+        ring::admit_tasks(&sockets.data);
+        let fds = self.incoming.descriptors();
+        let fits = matches!(self.phase, Phase::Running);
+        if !fits || !fds.is_some_and(|fds| self.rings.open(open, fds)) {
+            let RingOpen { peer, id, .. } = *open;
+            self.say(RingClosed { peer, id }.frame());
+        }
+    }
+
+    /// Closes rings that were unused for long. The peers hear of it from the daemon.
+    pub(super) fn close_idle_rings(&mut self, now: Time) {
+        let is_under_way = |peer| self.busy.contains(&peer);
+        let closed = self.rings.close_idle(&mut self.endpoint, now, is_under_way);
+        for ring in closed {
+            self.say(ring.frame());
+        }
+    }
+
+    fn close_ring(&mut self, closed: &RingClosed, now: Time) {
+        if self.rings.has(closed.peer, closed.id) {
+            let (endpoint, out) = (&mut self.endpoint, &mut self.out);
+            self.rings.close(endpoint, closed.peer, now, out);
+        }
+    }
+}
+
+/// Reads a frame with a secret, whose bytes are not left in memory.
+fn read_secret<T: Message>(frame: Frame) -> Result<T, CodecError> {
+    let read = T::read(&frame);
+    if let Ok(mut body) = frame.body.try_into_mut() {
+        body.fill(0);
+    }
+    read
+}

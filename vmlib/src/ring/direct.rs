@@ -1,0 +1,579 @@
+//! One direct connection: messages between two tasks of different hosts, past their daemons.
+//!
+//! The connection carries chunks and acknowledgements, each a frame ([`vm_wire::direct`]). The socket
+//! never waits. A record that the kernel does not take whole stays in a buffer, and goes on in a later
+//! call; meanwhile no other record is written. A send waits a moment for the rest of its record, and then
+//! the chunk goes by the daemon as well ([`crate::send`]). So no message waits for another call of its
+//! sender.
+//!
+//! The task that dials writes the opening, and then awaits the first frame of its peer before it sends:
+//! the peer's daemon may refuse the connection.
+
+use super::keyed::{FLAGS, INCOMING, Keyed};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fd::{OwnedFd, RawFd},
+    io::Errno,
+    net::{
+        AddressFamily, SendAncillaryBuffer, SocketFlags, SocketType, connect, send, sendmsg,
+        socket_with, sockopt::set_tcp_nodelay,
+    },
+};
+use std::{io::IoSlice, net::SocketAddr, ops::Range, time::Duration};
+use vm_endpoint::{Endpoint, Filter, Received, Ring, RingError, RingRead, RingUse, Time};
+use vm_wire::{
+    Frame, HEADER_LEN, Header, Op, Tid,
+    direct::{CONTENT_MAX, LENGTH, OPENING, SEALED_MAX},
+    limits,
+    seal::TAG,
+};
+
+/// What a connection is used for.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The connection is being made. The opening follows.
+    Dials {
+        opening: [u8; OPENING],
+        /// Then the daemon is told that it cannot be made.
+        until: Time,
+    },
+    /// The first frame of the peer is awaited, so long.
+    Awaits { until: Time },
+    /// Both directions are in use.
+    Open,
+    /// Nothing is written any more. What the peer has written is read, until its end or that time.
+    Drains { until: Time },
+}
+
+/// The direct connection to one peer.
+#[derive(Debug)]
+pub(super) struct Direct {
+    pub peer: Tid,
+    pub id: u64,
+    pub stage: Stage,
+    memory: Keyed,
+    /// Where the bytes are, of those in the buffer, that were read and not used.
+    unread: Range<usize>,
+    /// The frame at the beginning of `unread`: its header, and the bytes up to its end. It was opened
+    /// and not taken.
+    opened: Option<(Header, usize)>,
+    /// The bytes of a record that are not written yet.
+    rest: Range<usize>,
+    /// The chunk in that record, unless it went by the daemon as well.
+    rest_chunk: u64,
+    /// Frames that were written and read.
+    frames: [u64; 2],
+    used_for: RingUse,
+    /// The next chunk waits for earlier ones, which come by the daemon.
+    is_early: bool,
+    /// The peer writes no more, or the connection is broken.
+    pub has_ended: bool,
+    /// Nothing can be written.
+    pub has_failed: bool,
+}
+
+/// A socket that is being connected to that address.
+pub(super) fn dial(address: &str) -> Result<OwnedFd, Errno> {
+    let address: SocketAddr = address.parse().map_err(|_| Errno::INVAL)?;
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    match connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+/// The next frame of a connection.
+enum Next {
+    /// It is at the beginning of the unread bytes.
+    Frame(Header, usize),
+    /// More bytes are needed.
+    Incomplete,
+    /// The peer has written what no task writes.
+    Broken,
+}
+
+impl Direct {
+    pub fn new(peer: Tid, id: u64, stage: Stage, memory: Keyed) -> Self {
+        if let Some(socket) = memory.socket() {
+            // Not every socket of a test is one of TCP.
+            let _ = set_tcp_nodelay(socket, true);
+        }
+        Direct {
+            peer,
+            id,
+            stage,
+            memory,
+            unread: 0..0,
+            opened: None,
+            rest: 0..0,
+            rest_chunk: 0,
+            frames: [0; 2],
+            used_for: RingUse::default(),
+            is_early: false,
+            has_ended: false,
+            has_failed: false,
+        }
+    }
+
+    /// Whether a freeze has closed the connection.
+    pub fn is_closed(&self) -> bool {
+        !self.memory.place().is_open()
+    }
+
+    /// Whether chunks that went by the connection are to be sent again: see [`super::area`].
+    pub fn is_lost(&self) -> bool {
+        self.is_closed() || self.memory.place().is_lost()
+    }
+
+    /// They were sent again.
+    pub fn lost_is_heeded(&self) {
+        self.memory.place().lost_is_heeded();
+    }
+
+    /// Whether chunks may go by the connection.
+    pub fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open) && !self.has_failed && !self.is_closed()
+    }
+
+    #[cfg(test)]
+    pub fn socket(&self) -> Option<rustix::fd::BorrowedFd<'_>> {
+        self.memory.socket()
+    }
+
+    /// Whether the connection is being made.
+    pub fn is_dialled(&self) -> bool {
+        matches!(self.stage, Stage::Dials { .. })
+    }
+
+    /// Whether the next chunk waits for earlier ones.
+    pub fn is_early(&self) -> bool {
+        self.is_early
+    }
+
+    /// Waits until the peer has written more, or has ended. `false` if it does not in that time.
+    pub fn await_more(&self, time: Duration) -> bool {
+        let Some(socket) = self.memory.socket() else {
+            return false;
+        };
+        if self.is_early || self.has_ended || self.is_dialled() {
+            return false;
+        }
+        let time = Timespec {
+            tv_sec: 0,
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+        poll(&mut fds, Some(&time)).is_ok_and(|count| count > 0)
+    }
+
+    /// The time of the next change of the stage.
+    pub fn due(&self) -> Option<Time> {
+        match self.stage {
+            Stage::Dials { until, .. } | Stage::Awaits { until } | Stage::Drains { until } => {
+                Some(until)
+            }
+            Stage::Open => None,
+        }
+    }
+
+    /// The chunk that is not written whole, and did not go by the daemon; 0 if there is none.
+    pub fn unwritten(&self) -> u64 {
+        match self.rest.is_empty() {
+            true => 0,
+            false => self.rest_chunk,
+        }
+    }
+
+    /// The unwritten chunk went by the daemon as well.
+    pub fn rest_went_by_daemon(&mut self) {
+        self.rest_chunk = 0;
+    }
+
+    /// What a wait watches for: what can be read if the wait `reads`, and room for the rest of a
+    /// record.
+    pub fn watched(&self, reads: bool) -> Option<(RawFd, PollFlags)> {
+        let mut events = PollFlags::empty();
+        let is_dialled = self.is_dialled();
+        let is_read = reads && !is_dialled && !self.is_early && !self.has_ended;
+        events.set(PollFlags::IN, is_read);
+        let is_written = is_dialled || !self.rest.is_empty();
+        events.set(PollFlags::OUT, is_written && !self.has_failed);
+        let socket = self.memory.number();
+        (!events.is_empty() && socket >= 0 && !self.is_closed()).then_some((socket, events))
+    }
+
+    /// Whether the connection was unused for long, and holds nothing.
+    pub fn is_idle(&mut self, endpoint: &Endpoint, now: Time) -> bool {
+        matches!(self.stage, Stage::Open)
+            && self.used_for.is_idle(now, self.frames)
+            && self.unread.is_empty()
+            && self.rest.is_empty()
+            && endpoint.is_settled(self.peer)
+    }
+
+    /// Writes the opening, or the rest of a record, as far as the kernel takes it.
+    pub fn flush(&mut self) {
+        if let Stage::Dials { opening, until } = self.stage
+            && let Some(socket) = self.memory.socket()
+        {
+            let written = send(socket, &opening, FLAGS);
+            match self.written(written) {
+                0 => {}
+                OPENING => self.stage = Stage::Awaits { until },
+                _ => self.has_failed = true,
+            }
+            return;
+        }
+        while !self.rest.is_empty() && !self.has_failed {
+            let written = self.memory.send(self.rest.clone());
+            match self.written(written) {
+                0 => return,
+                written => self.rest.start += written,
+            }
+        }
+    }
+
+    /// The number of bytes that a write took; 0 if the socket is full or fails.
+    fn written(&mut self, written: Result<usize, Errno>) -> usize {
+        match written {
+            Ok(written) => written,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(_) => {
+                self.has_failed = true;
+                0
+            }
+        }
+    }
+
+    /// Writes a frame, or as much of it as the kernel takes; the rest is kept.
+    fn write(&mut self, header: &Header, body: &[u8]) -> Result<(), RingError> {
+        self.flush();
+        if !self.is_open() {
+            return Err(RingError::Closed);
+        }
+        if !self.rest.is_empty() {
+            return Err(RingError::Full);
+        }
+        let header = header.to_bytes(body.len());
+        match self.memory.is_sealed() {
+            true => self.write_sealed(&header, body)?,
+            false => self.write_plain(&header, body),
+        }
+        self.frames[0] += 1;
+        match self.has_failed {
+            true => Err(RingError::Closed),
+            false => Ok(()),
+        }
+    }
+
+    fn write_sealed(&mut self, header: &[u8], body: &[u8]) -> Result<(), RingError> {
+        let content = header.len() + body.len();
+        let sealed = content + TAG;
+        let record = &mut self.memory.outgoing()[..LENGTH + sealed];
+        record[..LENGTH].copy_from_slice(&(sealed as u32).to_le_bytes());
+        let (first, rest) = record[LENGTH..].split_at_mut(header.len());
+        first.copy_from_slice(header);
+        rest[..body.len()].copy_from_slice(body);
+        if !self.memory.seal(LENGTH + sealed) {
+            return Err(RingError::Closed);
+        }
+        self.rest = 0..LENGTH + sealed;
+        self.rest_chunk = 0;
+        self.flush();
+        Ok(())
+    }
+
+    fn write_plain(&mut self, header: &[u8], body: &[u8]) {
+        let Some(socket) = self.memory.socket() else {
+            self.has_failed = true;
+            return;
+        };
+        let parts = [IoSlice::new(header), IoSlice::new(body)];
+        let written = sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), FLAGS);
+        let written = self.written(written);
+        let of_header = &header[written.min(header.len())..];
+        let of_body = &body[written.saturating_sub(header.len())..];
+        let len = of_header.len() + of_body.len();
+        let (first, last) = self.memory.outgoing()[..len].split_at_mut(of_header.len());
+        first.copy_from_slice(of_header);
+        last.copy_from_slice(of_body);
+        self.rest = 0..len;
+        self.rest_chunk = 0;
+    }
+
+    /// Writes an acknowledgement, if one is due and there is room.
+    pub fn acknowledge(&mut self, endpoint: &mut Endpoint, now: Time) {
+        if !endpoint.is_ack_due(now, self.peer) || !self.is_open() {
+            return;
+        }
+        self.flush();
+        if self.rest.is_empty() && !self.has_failed {
+            self.greet(endpoint);
+        }
+    }
+
+    /// Writes a frame with the acknowledgement and the credit for the peer.
+    pub fn greet(&mut self, endpoint: &mut Endpoint) {
+        let mut header = Header::new(Op::Ack);
+        header.from = endpoint.me();
+        header.to = self.peer;
+        header.generation = endpoint.generation();
+        (header.ack, header.credit) = endpoint.ring_ack(self.peer);
+        // If it is not written, the acknowledgement comes by the daemon.
+        if self.write(&header, &[]).is_err() {
+            self.has_failed |= self.rest.is_empty();
+        }
+    }
+
+    /// Takes what the peer has written, up to a message that `wanted` selects. Nothing is taken while
+    /// the inbox is full, unless the peer `is_over`.
+    pub fn read(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        wanted: Option<&Filter>,
+        is_over: bool,
+    ) -> Option<Received> {
+        let before = self.frames[1];
+        let found = self.read_frames(endpoint, now, wanted, is_over);
+        if self.frames[1] != before {
+            self.acknowledge(endpoint, now);
+            endpoint.acknowledge_soon(now, self.peer);
+        }
+        found
+    }
+
+    fn read_frames(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        wanted: Option<&Filter>,
+        is_over: bool,
+    ) -> Option<Received> {
+        if self.is_dialled() {
+            return None;
+        }
+        self.is_early = false;
+        let mut has_more = true;
+        loop {
+            if !is_over && endpoint.inbox_full().is_some() {
+                return None;
+            }
+            match self.next_frame(endpoint.me()) {
+                Next::Frame(header, len) => {
+                    let found = self.take(endpoint, now, wanted, &header, len);
+                    if found.is_some() || self.is_early {
+                        return found;
+                    }
+                }
+                Next::Incomplete if has_more => has_more = self.fill(),
+                Next::Incomplete => return None,
+                Next::Broken => {
+                    log::warn!(
+                        "{} wrote a frame on its direct connection that is none: the connection is closed",
+                        self.peer
+                    );
+                    self.has_ended = true;
+                    self.unread = 0..0;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Takes the frame at the beginning of the unread bytes, unless earlier chunks are missing.
+    fn take(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        wanted: Option<&Filter>,
+        header: &Header,
+        len: usize,
+    ) -> Option<Received> {
+        if let Stage::Awaits { .. } = self.stage {
+            self.stage = Stage::Open;
+            endpoint.ring_opened(self.peer);
+        }
+        let mut found = None;
+        if header.generation == endpoint.generation() {
+            endpoint.ring_acknowledged(now, self.peer, header.ack, header.credit);
+        }
+        if header.op == Op::Data {
+            let end = self.frame_end(len);
+            let body = &self.memory.incoming()[end - body_len(len)..end];
+            let fill = |into: &mut Vec<u8>| {
+                into.extend_from_slice(body);
+                true
+            };
+            match endpoint.read_ring(header, body.len(), wanted, fill) {
+                RingRead::Taken(message) => found = message,
+                RingRead::Early | RingRead::Unread => {
+                    self.is_early = true;
+                    return None;
+                }
+            }
+        }
+        self.opened = None;
+        self.frames[1] += 1;
+        self.unread.start += self.record_len(len);
+        found
+    }
+
+    /// Where the frame of `len` bytes at the beginning of the unread bytes ends.
+    fn frame_end(&self, len: usize) -> usize {
+        match self.memory.is_sealed() {
+            true => self.unread.start + LENGTH + len,
+            false => self.unread.start + len,
+        }
+    }
+
+    /// The bytes of the record of a frame of `len` bytes.
+    fn record_len(&self, len: usize) -> usize {
+        match self.memory.is_sealed() {
+            true => LENGTH + len + TAG,
+            false => len,
+        }
+    }
+
+    /// The next frame, which stays where it is: its header and its length.
+    fn next_frame(&mut self, me: Tid) -> Next {
+        if let Some((header, len)) = self.opened {
+            return Next::Frame(header, len);
+        }
+        let read = match self.memory.is_sealed() {
+            true => self.open_record(),
+            false => self.plain_frame(),
+        };
+        let Ok(Some((header, len))) = read else {
+            return match read {
+                Ok(_) => Next::Incomplete,
+                Err(Broken) => Next::Broken,
+            };
+        };
+        let fits = (header.from, header.to) == (self.peer, me)
+            && match header.op {
+                Op::Ack => true,
+                Op::Data => is_chunk(&header, body_len(len)),
+                _ => false,
+            };
+        if !fits {
+            return Next::Broken;
+        }
+        self.opened = Some((header, len));
+        Next::Frame(header, len)
+    }
+
+    /// Opens the next record in place, if it is whole.
+    fn open_record(&mut self) -> Result<Option<(Header, usize)>, Broken> {
+        let unread = &self.memory.incoming()[self.unread.clone()];
+        let Some(length) = unread.first_chunk::<LENGTH>() else {
+            return Ok(None);
+        };
+        let sealed = u32::from_le_bytes(*length) as usize;
+        if sealed > SEALED_MAX {
+            return Err(Broken);
+        }
+        if unread.len() < LENGTH + sealed {
+            return Ok(None);
+        }
+        let from = self.unread.start + LENGTH;
+        let len = self.memory.open(from, sealed).ok_or(Broken)?;
+        let content = &self.memory.incoming()[from..from + len];
+        let (header, body) = header_of(content)?.ok_or(Broken)?;
+        match HEADER_LEN + body == len {
+            true => Ok(Some((header, len))),
+            false => Err(Broken),
+        }
+    }
+
+    /// The next frame that is not sealed, if it is whole.
+    fn plain_frame(&mut self) -> Result<Option<(Header, usize)>, Broken> {
+        let unread = &self.memory.incoming()[self.unread.clone()];
+        let Some((header, body)) = header_of(unread)? else {
+            return Ok(None);
+        };
+        let len = HEADER_LEN + body;
+        if len > CONTENT_MAX {
+            return Err(Broken);
+        }
+        Ok((unread.len() >= len).then_some((header, len)))
+    }
+
+    /// Reads once from the socket. Returns whether more may be there.
+    fn fill(&mut self) -> bool {
+        if self.has_ended {
+            return false;
+        }
+        if self.unread.is_empty() {
+            self.unread = 0..0;
+        } else if self.unread.start > 0 {
+            self.memory.move_to_front(self.unread.clone());
+            self.unread = 0..self.unread.len();
+        }
+        let room = INCOMING - self.unread.end;
+        match self.memory.receive(self.unread.end) {
+            Ok(0) => {
+                self.has_ended = true;
+                false
+            }
+            Ok(len) => {
+                self.unread.end += len;
+                len == room
+            }
+            Err(Errno::INTR) => true,
+            Err(Errno::AGAIN) => false,
+            Err(_) => {
+                self.has_ended = true;
+                false
+            }
+        }
+    }
+}
+
+/// The peer has written what no task writes.
+struct Broken;
+
+/// The header at the beginning of some bytes, and the length of its body; `None` if they are too few.
+fn header_of(bytes: &[u8]) -> Result<Option<(Header, usize)>, Broken> {
+    let Some(header) = bytes.first_chunk::<HEADER_LEN>() else {
+        return Ok(None);
+    };
+    Header::from_bytes(header).map(Some).map_err(|_| Broken)
+}
+
+/// Whether a header is that of a chunk with a body of `len` bytes.
+fn is_chunk(header: &Header, len: usize) -> bool {
+    let end = header.offset.checked_add(len as u64);
+    header.seq != 0
+        && len <= limits::CHUNK_MAX
+        && header.total <= limits::MESSAGE_MAX
+        && end.is_some_and(|end| end <= header.total)
+}
+
+/// The length of the body of a frame.
+fn body_len(frame: usize) -> usize {
+    frame - HEADER_LEN
+}
+
+impl Ring for Direct {
+    fn chunk_max(&self, _: usize) -> usize {
+        limits::CHUNK_MAX
+    }
+
+    fn push(&mut self, chunk: &Frame) -> Result<(), RingError> {
+        self.write(&chunk.header, &chunk.body)?;
+        if !self.rest.is_empty() {
+            self.rest_chunk = chunk.header.seq;
+        }
+        Ok(())
+    }
+
+    fn carries_acks(&self) -> bool {
+        true
+    }
+}

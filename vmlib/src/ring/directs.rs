@@ -1,0 +1,290 @@
+//! The direct connections of a task.
+//!
+//! **A connection that is closed loses what is under way.** Its sender repeats by the daemon the chunks
+//! that the peer has not acknowledged, as soon as a call sees that ([`Directs::settle`]), or in a signal
+//! handler on an order of the daemon ([`crate::resend`]).
+//!
+//! **What a peer has written before its end is read.** A connection that the daemon closes is read until
+//! its end, but for [`DRAIN`] at most.
+
+use super::{
+    Watch,
+    direct::{Direct, Stage, dial},
+    keyed::Keyed,
+};
+use crate::clock::recent;
+use rustix::fd::OwnedFd;
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+use vm_endpoint::{Endpoint, Filter, Received, Time};
+use vm_wire::{
+    Frame, Tid,
+    direct::{Connection, End},
+    limits,
+    task::{DirectDial, DirectOpen, RingClosed},
+};
+
+/// Time for the rest of what a peer has written, after the daemon has closed the connection.
+const DRAIN: Duration = Duration::from_secs(2);
+/// Time for the same while the end of the peer is handled. The bytes of a killed process are in its
+/// kernel; nothing comes from a lost host.
+const LAST: Duration = Duration::from_millis(20);
+
+/// All direct connections of a task.
+#[derive(Debug, Default)]
+pub(super) struct Directs {
+    all: Vec<Direct>,
+}
+
+impl Directs {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Makes the connection that the daemon has prepared. `false` if that is impossible.
+    pub fn dial(&mut self, order: &DirectDial, me: Tid, now: Time) -> bool {
+        let connection = Connection {
+            id: order.id,
+            ends: [me, order.peer],
+            secret: order.secret.clone(),
+        };
+        let stage = Stage::Dials {
+            opening: connection.opening(),
+            until: now + limits::DIRECT_DIAL,
+        };
+        let keys = order.sealed.then(|| connection.ways(End::Dials));
+        let memory = dial(&order.addr).and_then(|socket| Keyed::new(socket, order.id, keys));
+        let Ok(memory) = memory else {
+            return false;
+        };
+        self.add(Direct::new(order.peer, order.id, stage, memory))
+            .flush();
+        true
+    }
+
+    /// Takes the connection that has come. `false` if that is impossible.
+    pub fn accept(&mut self, open: &DirectOpen, socket: OwnedFd, endpoint: &mut Endpoint) -> bool {
+        let connection = Connection {
+            id: open.id,
+            ends: [open.peer, endpoint.me()],
+            secret: open.secret.clone(),
+        };
+        let keys = open.sealed.then(|| connection.ways(End::Accepts));
+        let Ok(memory) = Keyed::new(socket, open.id, keys) else {
+            return false;
+        };
+        endpoint.ring_opened(open.peer);
+        let direct = self.add(Direct::new(open.peer, open.id, Stage::Open, memory));
+        direct.greet(endpoint);
+        true
+    }
+
+    fn add(&mut self, direct: Direct) -> &mut Direct {
+        self.all.retain(|other| other.peer != direct.peer);
+        self.all.push(direct);
+        let last = self.all.len() - 1;
+        &mut self.all[last]
+    }
+
+    fn to(&mut self, peer: Tid) -> Option<&mut Direct> {
+        self.all.iter_mut().find(|direct| direct.peer == peer)
+    }
+
+    /// Whether the connection to a peer is the one with that number.
+    pub fn has(&self, peer: Tid, id: u64) -> bool {
+        self.all
+            .iter()
+            .any(|direct| (direct.peer, direct.id) == (peer, id))
+    }
+
+    /// The connection to a peer, if chunks may go by it.
+    pub fn writer(&mut self, peer: Tid) -> Option<&mut Direct> {
+        self.to(peer).filter(|direct| direct.is_open())
+    }
+
+    /// Writes on what the kernel has not taken yet.
+    pub fn flush(&mut self) {
+        self.all.iter_mut().for_each(Direct::flush);
+    }
+
+    /// The chunk to a peer that is not written whole, and did not go by the daemon; 0 if there is none.
+    pub fn unwritten(&mut self, peer: Tid) -> u64 {
+        self.to(peer).map_or(0, |direct| direct.unwritten())
+    }
+
+    /// That chunk went by the daemon as well.
+    pub fn rest_went_by_daemon(&mut self, peer: Tid) {
+        if let Some(direct) = self.to(peer) {
+            direct.rest_went_by_daemon();
+        }
+    }
+
+    /// Sends the acknowledgements that are due.
+    pub fn acknowledge(&mut self, endpoint: &mut Endpoint, now: Time) {
+        for direct in &mut self.all {
+            direct.acknowledge(endpoint, now);
+        }
+    }
+
+    /// Takes what has come, up to a message that `wanted` selects. Nothing is taken while the inbox is
+    /// full.
+    pub fn read(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        wanted: Option<&Filter>,
+    ) -> Option<Received> {
+        for direct in &mut self.all {
+            let found = direct.read(endpoint, now, wanted, false);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Takes all that a peer has written, even if the inbox is full: the peer has ended. If its last
+    /// chunk is not `known`, the end of the connection is awaited for a moment.
+    pub fn read_last(&mut self, endpoint: &mut Endpoint, now: Time, peer: Tid, known: bool) {
+        let Some(direct) = self.to(peer) else {
+            return;
+        };
+        let until = Instant::now() + LAST;
+        loop {
+            direct.read(endpoint, now, None, true);
+            let left = until.saturating_duration_since(Instant::now());
+            if known || left.is_zero() || !direct.await_more(left) {
+                return;
+            }
+        }
+    }
+
+    /// The daemon has closed the connection to a peer: nothing is written any more.
+    pub fn close(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        peer: Tid,
+        out: &mut VecDeque<Frame>,
+    ) {
+        if let Some(direct) = self.to(peer) {
+            endpoint.ring_closed(peer);
+            direct.read(endpoint, now, None, false);
+            endpoint.resend_by_daemon(now, peer, 1, out);
+            direct.lost_is_heeded();
+            let until = now + DRAIN;
+            direct.stage = Stage::Drains { until };
+        }
+    }
+
+    /// Forgets connections that have ended, and sends again what they may have lost. Returns those that
+    /// the daemon does not know of.
+    pub fn settle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        out: &mut VecDeque<Frame>,
+    ) -> Vec<RingClosed> {
+        let mut closed = Vec::new();
+        self.all.retain_mut(|direct| {
+            let (peer, id) = (direct.peer, direct.id);
+            let is_over = direct.due().is_some_and(|due| due <= now);
+            let is_unmade = direct.has_failed && direct.is_dialled();
+            let ends = is_over || is_unmade || direct.has_ended && !direct.is_early();
+            let drains = matches!(direct.stage, Stage::Drains { .. });
+            if !ends && (drains || !direct.has_failed) {
+                return true;
+            }
+            if !drains {
+                endpoint.ring_closed(peer);
+                endpoint.resend_by_daemon(now, peer, 1, out);
+                closed.push(RingClosed { peer, id });
+                let until = now + DRAIN;
+                direct.stage = Stage::Drains { until };
+            }
+            !ends
+        });
+        closed
+    }
+
+    /// The first time at which [`Directs::settle`] is due.
+    pub fn due(&self) -> Option<Time> {
+        self.all.iter().filter_map(Direct::due).min()
+    }
+
+    /// Closes the connections that were unused for long. Returns them, for the daemon to be told.
+    pub fn close_idle(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        is_under_way: impl Fn(Tid) -> bool,
+    ) -> Vec<RingClosed> {
+        let is_idle =
+            |direct: &mut Direct| direct.is_idle(endpoint, now) && !is_under_way(direct.peer);
+        let idle: Vec<Direct> = self.all.extract_if(.., is_idle).collect();
+        let close = |direct: Direct| {
+            endpoint.ring_closed(direct.peer);
+            let (peer, id) = (direct.peer, direct.id);
+            RingClosed { peer, id }
+        };
+        idle.into_iter().map(close).collect()
+    }
+
+    /// Closes all connections, because the task leaves.
+    pub fn close_all(&mut self, endpoint: &mut Endpoint, now: Time) {
+        for mut direct in std::mem::take(&mut self.all) {
+            direct.flush();
+            direct.read(endpoint, now, None, false);
+            endpoint.ring_closed(direct.peer);
+        }
+    }
+
+    /// Forgets the connections that a freeze has closed, and heeds the daemon's orders about others.
+    pub fn after_freeze(&mut self, endpoint: &mut Endpoint, out: &mut VecDeque<Frame>) {
+        self.all.retain_mut(|direct| {
+            if direct.is_lost() {
+                let now = recent();
+                endpoint.ring_closed(direct.peer);
+                endpoint.resend_by_daemon(now, direct.peer, 1, out);
+                direct.lost_is_heeded();
+                let until = now + DRAIN;
+                direct.stage = Stage::Drains { until };
+            }
+            !direct.is_closed()
+        });
+    }
+
+    /// Forgets all connections: this process is a child of the task. The descriptors are the parent's.
+    pub fn forget(&mut self, endpoint: &mut Endpoint) {
+        for direct in std::mem::take(&mut self.all) {
+            endpoint.ring_closed(direct.peer);
+            std::mem::forget(direct);
+        }
+    }
+
+    /// The peers of connections that are closed, and whose chunks were not sent again yet; for signal
+    /// handlers.
+    pub fn lost(&self) -> impl Iterator<Item = Tid> {
+        let lost = self.all.iter().filter(|direct| direct.is_lost());
+        lost.map(|direct| direct.peer)
+    }
+
+    /// The socket of the connection to a peer.
+    #[cfg(test)]
+    pub fn socket(&mut self, peer: Tid) -> rustix::fd::BorrowedFd<'_> {
+        let direct = self.to(peer).expect("there is a connection");
+        direct.socket().expect("it is open")
+    }
+
+    /// Makes `watch` watch the sockets, for what can be read if the wait `reads`, and for room.
+    pub fn watch(&self, watch: &mut Watch, reads: bool) {
+        for direct in &self.all {
+            if let Some((socket, events)) = direct.watched(reads) {
+                watch.socket(socket, events);
+            }
+        }
+    }
+}
