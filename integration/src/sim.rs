@@ -29,6 +29,7 @@ pub mod coverage;
 pub mod ledger;
 pub mod network;
 pub mod node;
+pub mod pipe;
 pub mod program;
 pub mod queue;
 pub mod random;

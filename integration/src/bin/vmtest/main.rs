@@ -8,6 +8,7 @@ mod collectives;
 mod faults;
 mod files;
 mod garbage;
+mod last_call;
 mod listening;
 mod pauses;
 mod portable;
@@ -55,6 +56,9 @@ fn main() -> anyhow::Result<()> {
         "ring" => traffic::ring(&vm, Some(number(1)?), number(2)?),
         "ring-until-told" => traffic::ring(&vm, None, number(1)?),
         "pauses" => pauses::pauses(&vm),
+        "last-call" => last_call::last_call(&vm, &args[1]),
+        "last-call-sender" => last_call::sender(&vm, &args[1], Tid(number(2)?)),
+        "last-call-receiver" => last_call::receiver(&vm, &args[1]),
         "talker" => pauses::talker(&vm, Tid(number(1)?)),
         "ring-member" => traffic::ring_member(&vm),
         "duet" => faults::duet(&vm, &args[1], &args[2]),
