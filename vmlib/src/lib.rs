@@ -76,6 +76,21 @@
 //! # }
 //! ```
 //!
+//! # Which way a message takes
+//!
+//! The program does not choose, and all promises hold on every way.
+//!
+//! | way | used |
+//! |---|---|
+//! | by the daemons | always there: for the first 8 messages between two tasks, and whenever no other way is open. Any length; the receiver may be computing, frozen or on its way to another host |
+//! | ring | between two tasks of one application on one host: memory that both map. Short messages take about a microsecond |
+//! | the sender's memory | the same pair, from 32 KiB on: the receiver copies a message out of the memory of the sender, which waits up to a millisecond for that. Then, and where the system refuses it, the message goes another way |
+//! | direct connection | between two tasks of one application on two hosts: a TCP connection to the daemon's port, with keys of its own |
+//!
+//! A ring or connection is closed when one of its tasks moves or ends, or when the pair has not used it for
+//! 4 to 8 s. Portable tasks have none. The page `docs/protocol.md` has the rules, `docs/performance.md` the
+//! figures.
+//!
 //! # Computing while messages travel
 //!
 //! ```no_run
