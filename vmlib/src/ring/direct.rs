@@ -155,20 +155,41 @@ impl Direct {
         self.is_early
     }
 
-    /// Waits until the peer has written more, or has ended. `false` if it does not in that time.
+    /// Waits until the peer has written more, or has ended. `false` if it does not in that time, which is
+    /// less than a second.
     pub fn await_more(&self, time: Duration) -> bool {
+        let is_read = !self.is_early && !self.has_ended && !self.is_dialled();
+        is_read && self.awaits(PollFlags::IN, time)
+    }
+
+    /// Waits until the connection is made, for that time, which is less than a second.
+    pub fn await_room(&self, time: Duration) {
+        self.awaits(PollFlags::OUT, time);
+    }
+
+    fn awaits(&self, events: PollFlags, time: Duration) -> bool {
         let Some(socket) = self.memory.socket() else {
             return false;
         };
-        if self.is_early || self.has_ended || self.is_dialled() {
-            return false;
-        }
         let time = Timespec {
             tv_sec: 0,
             tv_nsec: time.subsec_nanos().into(),
         };
-        let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+        let mut fds = [PollFd::new(&socket, events)];
         poll(&mut fds, Some(&time)).is_ok_and(|count| count > 0)
+    }
+
+    /// The time of the stage is over, in which the program may have made no call: goes on as far as the
+    /// connection does.
+    pub fn catch_up(&mut self, endpoint: &mut Endpoint, now: Time) {
+        let was_dialled = self.is_dialled();
+        self.flush();
+        if let Stage::Awaits { until } = &mut self.stage
+            && was_dialled
+        {
+            *until = now + limits::DIRECT_DIAL;
+        }
+        self.read(endpoint, now, None, false);
     }
 
     /// The time of the next change of the stage.

@@ -32,6 +32,9 @@ const DRAIN: Duration = Duration::from_secs(2);
 /// kernel; nothing comes from a lost host.
 const LAST: Duration = Duration::from_millis(20);
 
+/// Time for a connection to be made before the call goes on. In a cluster it takes less.
+const CONNECT: Duration = Duration::from_millis(1);
+
 /// All direct connections of a task.
 #[derive(Debug, Default)]
 pub(super) struct Directs {
@@ -60,8 +63,10 @@ impl Directs {
         let Ok(memory) = memory else {
             return false;
         };
-        self.add(Direct::new(order.peer, order.id, stage, memory))
-            .flush();
+        let direct = self.add(Direct::new(order.peer, order.id, stage, memory));
+        // The program may compute for long before its next call.
+        direct.await_room(CONNECT);
+        direct.flush();
         true
     }
 
@@ -191,6 +196,9 @@ impl Directs {
         let mut closed = Vec::new();
         self.all.retain_mut(|direct| {
             let (peer, id) = (direct.peer, direct.id);
+            if direct.due().is_some_and(|due| due <= now) {
+                direct.catch_up(endpoint, now);
+            }
             let is_over = direct.due().is_some_and(|due| due <= now);
             let is_unmade = direct.has_failed && direct.is_dialled();
             let ends = is_over || is_unmade || direct.has_ended && !direct.is_early();
