@@ -82,7 +82,7 @@
 //!
 //! | way | used |
 //! |---|---|
-//! | by the daemons | always there: for the first 8 messages between two tasks, and whenever no other way is open. Any length; the receiver may be computing, frozen or on its way to another host |
+//! | by the daemons | always there: for the first 8 messages between two tasks, or the first long one, and whenever no other way is open. Any length; the receiver may be computing, frozen or on its way to another host |
 //! | ring | between two tasks of one application on one host: memory that both map. Short messages take about a microsecond |
 //! | the sender's memory | the same pair, from 32 KiB on: the receiver copies a message out of the memory of the sender, which waits up to a millisecond for that. Then, and where the system refuses it, the message goes another way |
 //! | direct connection | between two tasks of one application on two hosts: a TCP connection to the daemon's port, with keys of its own |

@@ -55,7 +55,7 @@ pub struct EndpointConfig {
     pub epoch: u32,
     /// Generation of the task's application.
     pub generation: u32,
-    /// Messages to one peer after which the endpoint asks its daemon for a ring; `None`: it asks for
+    /// Chunks to one peer after which the endpoint asks its daemon for a ring; `None`: it asks for
     /// none.
     pub ring_after: Option<u64>,
 }
@@ -204,7 +204,7 @@ impl Endpoint {
         let progress = pair.advance(now, stamp, sending, ring, out)?;
         if let Some(after) = self.config.ring_after
             && !pair.ended
-            && pair.ring.asks(pair.messages(), after)
+            && pair.ring.asks(pair.sender.last(), after)
         {
             let ask = RingAsk { peer: pair.peer };
             out.push_back(ask.frame().between(self.config.me, Tid::NONE));

@@ -109,6 +109,7 @@ impl Pair {
             ended: state.ended,
             awaits_last: state.awaits_last,
             over: state.over,
+            ring: RingRoute::restored(),
             ..Pair::new(state.peer, window_bytes)
         }
     }
@@ -195,11 +196,6 @@ impl Pair {
     fn send_by_daemon(&mut self, stamp: Stamp, chunk: Frame, out: &mut VecDeque<Frame>) {
         self.ring.by_daemon = chunk.header.seq;
         out.push_back(self.stamped(stamp, chunk));
-    }
-
-    /// Number of messages whose first chunk was sent.
-    pub fn messages(&self) -> u64 {
-        self.messages
     }
 
     /// Adds a message to the backlog and sends as much of the backlog as possible. Returns false if

@@ -112,30 +112,38 @@ pub(crate) struct RingRoute {
     pub by_daemon: u64,
     /// The last chunk that was sent past the daemon, and not by the daemon as well.
     pub past_daemon: u64,
-    /// Number of messages to the peer after which the next request for a ring is made.
+    /// Number of the chunk to the peer after which the next request for a ring is made.
     ask_at: u64,
-    /// Messages between the last two requests.
+    /// Chunks between the last two requests.
     ask_after: u64,
-    /// A ring was closed since the last message: messages are counted anew.
+    /// A ring was closed since the last chunk: chunks are counted anew.
     counts_anew: bool,
 }
 
-/// Bound on the messages between two requests. The number doubles with each request, because the
+/// Bound on the chunks between two requests. The number doubles with each request, because the
 /// peer may be on another host for long.
 const ASK_MAX: u64 = 4096;
 
 impl RingRoute {
-    /// Whether a ring is to be requested now, after the start of message number `messages`; the first
-    /// time after `first` messages.
-    pub fn asks(&mut self, messages: u64, first: u64) -> bool {
-        if std::mem::take(&mut self.counts_anew) {
-            self.ask_at = messages + first - 1;
+    /// The route of a pair that has a past: chunks are counted anew.
+    pub fn restored() -> Self {
+        RingRoute {
+            counts_anew: true,
+            ..RingRoute::default()
         }
-        if self.is_open || messages < self.ask_at.max(first) {
+    }
+
+    /// Whether a ring is to be requested now, after chunk number `sent`; the first time after `first`
+    /// chunks. So a few short messages, or one long one, are worth a ring.
+    pub fn asks(&mut self, sent: u64, first: u64) -> bool {
+        if std::mem::take(&mut self.counts_anew) {
+            self.ask_at = sent + first - 1;
+        }
+        if self.is_open || sent < self.ask_at.max(first) {
             return false;
         }
         self.ask_after = (self.ask_after * 2).clamp(first, ASK_MAX);
-        self.ask_at = messages + self.ask_after;
+        self.ask_at = sent + self.ask_after;
         true
     }
 
@@ -146,7 +154,7 @@ impl RingRoute {
     }
 
     /// Closes the ring: all later chunks go by the daemon. The next ring is requested after as many
-    /// messages as the first one, because a pair that says little needs none.
+    /// chunks as the first one, because a pair that says little needs none.
     pub fn close(&mut self) {
         self.counts_anew |= std::mem::take(&mut self.is_open);
     }
@@ -157,19 +165,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_is_requested_after_a_few_messages_and_then_more_and_more_rarely() {
+    fn a_ring_is_requested_after_a_few_chunks_and_then_more_and_more_rarely() {
         let mut route = RingRoute::default();
-        let asked: Vec<u64> = (1..=100)
-            .filter(|message| route.asks(*message, 8))
-            .collect();
+        let asked: Vec<u64> = (1..=100).filter(|chunk| route.asks(*chunk, 8)).collect();
         assert_eq!(asked, [8, 16, 32, 64]);
         route.open();
-        assert!((101..=100_000).all(|message| !route.asks(message, 8)));
+        assert!((101..=100_000).all(|chunk| !route.asks(chunk, 8)));
         route.close();
         let asked: Vec<u64> = (100_001..=100_100)
-            .filter(|message| route.asks(*message, 8))
+            .filter(|chunk| route.asks(*chunk, 8))
             .collect();
         assert_eq!(asked, [100_008, 100_016, 100_032, 100_064]);
+    }
+
+    #[test]
+    fn one_long_message_is_worth_a_ring_and_a_restored_pair_counts_anew() {
+        let mut route = RingRoute::default();
+        assert!(route.asks(16, 8));
+        let mut route = RingRoute::restored();
+        let asked: Vec<u64> = (1001..=1020)
+            .filter(|chunk| route.asks(*chunk, 8))
+            .collect();
+        assert_eq!(asked, [1008, 1016]);
     }
 
     #[test]

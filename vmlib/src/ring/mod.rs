@@ -52,8 +52,8 @@ use watch::Outgoing;
 use way_out::WayOut;
 use writer::Writer;
 
-/// Messages to one peer after which the daemon is asked for a ring. A shorter conversation is not worth
-/// the memory.
+/// Chunks to one peer after which the daemon is asked for a ring. A shorter conversation is not worth the
+/// memory.
 pub(crate) const ASK_AFTER: u64 = 8;
 /// Chunks to one peer that are sent between two looks at what it has taken. A look costs as much as
 /// a message, because the peer writes that word with each chunk.
