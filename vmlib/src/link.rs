@@ -185,7 +185,8 @@ impl Sockets {
         events.set(PollFlags::OUT, write);
         let mut interrupts = PollFlags::empty();
         interrupts.set(PollFlags::IN, watches);
-        let wake = area::wake();
+        // The thread that reads the sockets is the one that sleeps for rings, too.
+        let wake = if read { area::wake() } else { -1 };
         let woken = match wake {
             ..0 => self.data.as_fd(),
             // SAFETY: it stays open as long as this process, or until it is frozen.
@@ -393,12 +394,14 @@ impl Incoming {
         }
         let room = buffer.spare_capacity_mut();
         let room_len = room.len();
+        let came = self.descriptors.len();
         match receive(socket, room, &mut self.descriptors) {
             Ok(0) | Err(Errno::CONNRESET) => end_process(),
             Ok(len) => {
                 // SAFETY: the kernel wrote `len` bytes to the beginning of the spare room.
                 unsafe { buffer.advance_mut(len) };
-                Ok(match len == room_len {
+                // The kernel ends a read behind the bytes with which descriptors come.
+                Ok(match len == room_len || self.descriptors.len() > came {
                     true => ReadResult::More,
                     false => ReadResult::Empty,
                 })

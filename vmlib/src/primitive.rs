@@ -50,6 +50,7 @@ use std::{
 use vm_endpoint::{Endpoint, EndpointConfig, Received, Time};
 use vm_wire::{
     Frame, Message, Op, Tid,
+    agreed::ExitStatus,
     task::{Ended, HostEvent, KeptBy, Located, Welcome},
 };
 
@@ -348,7 +349,7 @@ impl Shared {
             core.polled |= read;
             let looks = read && !write && core.two_phase.looks();
             let rings = core.watch_rings(read);
-            if rings.is_ready() {
+            if rings.is_ready() || read && core.rings.have_more(&core.endpoint) {
                 // An attempt that looks at no ring must not keep this thread from the sockets.
                 core.polled &= !read;
                 core.read_rings(None);
@@ -604,7 +605,8 @@ impl Core {
                 .kept_by(now, &KeptBy::read(&frame)?, &mut self.out),
             Op::Ended => {
                 let ended = Ended::read(&frame)?;
-                let known = ended.last.is_some();
+                // Nothing more comes from a lost host.
+                let known = ended.last.is_some() || ended.status == ExitStatus::HostLost;
                 self.rings
                     .read_last(&mut self.endpoint, now, ended.tid, known);
                 self.endpoint.ended(now, ended, &mut self.out);

@@ -11,6 +11,7 @@ use crate::{
     },
     process::helper_job::Form,
 };
+use std::io;
 use vm_machine::{DirectOutput, LinkOutput, MoveOutput, Output, ProcessOutput, StoreOutput, Time};
 use vm_store::{CheckpointId, Depth};
 use vm_wire::{
@@ -77,14 +78,21 @@ impl EventLoop {
                 }
             }
             DirectOutput::Forget(id) => self.links.directs.forget(id),
-            DirectOutput::Nudge { tid, id } => {
-                let order = Order::Resend { id };
-                let interrupts = &mut self.locals.interrupts;
-                // A task that cannot get the order has ended.
-                if interrupts.order(tid, order, None, None).is_ok() {
-                    self.processes.nudge(tid, libc::SIGURG);
-                }
+            DirectOutput::Nudge { tid, id } => self.nudge(tid, id),
+        }
+    }
+
+    /// Tells a task to send again what went by a direct connection. If its interrupt socket is full, it is
+    /// told at a later turn.
+    pub(super) fn nudge(&mut self, tid: Tid, id: u64) {
+        let order = Order::Resend { id };
+        match self.locals.interrupts.order(tid, order, None, None) {
+            Ok(()) => self.processes.nudge(tid, libc::SIGURG),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.nudges.insert((tid, id));
             }
+            // A task that cannot get the order has ended.
+            Err(_) => {}
         }
     }
 

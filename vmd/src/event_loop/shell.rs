@@ -33,6 +33,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vm_machine::{Daemon, Input, Outbox, ProcessInput, Time};
+use vm_wire::Tid;
 
 /// Bound on the events that one wait returns.
 const EVENTS: usize = 256;
@@ -92,6 +93,9 @@ pub struct EventLoop {
     pub(super) stop_at: Option<Time>,
     /// Signals without a meaning for the daemon that were logged already.
     pub(super) noted: BTreeSet<i32>,
+    /// Orders to send again what went by a direct connection, for tasks whose interrupt sockets were full:
+    /// the task and the number of the connection.
+    pub(super) nudges: BTreeSet<(Tid, u64)>,
     /// Whether children may have ended that were not waited for yet.
     pub(super) reaps_on: bool,
     pub(super) ended: Option<Result<String, String>>,
@@ -139,6 +143,7 @@ impl EventLoop {
             stops: 0,
             stop_at: None,
             noted: BTreeSet::new(),
+            nudges: BTreeSet::new(),
             reaps_on: false,
             ended: None,
             poll,
@@ -245,6 +250,9 @@ impl EventLoop {
         let now = self.context.now;
         if self.daemon.deadline() <= now {
             self.context.inbox.push_back(Input::Tick);
+        }
+        for (tid, id) in std::mem::take(&mut self.nudges) {
+            self.nudge(tid, id);
         }
         self.locals.tick(&mut self.context);
         self.links.tick(&mut self.context);

@@ -129,6 +129,8 @@ impl Core {
                     self.endpoint.resend_in_handler(peer, &mut write);
                 }
             }
+            // What is retained was sent again by the first call since then.
+            Again::All if self.renewals == freeze::renewals() => {}
             // What was on its way is on its way into the socket of another process.
             Again::All => {
                 self.endpoint.set_generation(freeze::generation());
@@ -158,10 +160,8 @@ impl Core {
     }
 
     fn close_ring(&mut self, closed: &RingClosed, now: Time) {
-        if self.rings.has(closed.peer, closed.id) {
-            let (endpoint, out) = (&mut self.endpoint, &mut self.out);
-            self.rings.close(endpoint, closed.peer, now, out);
-        }
+        let (endpoint, out) = (&mut self.endpoint, &mut self.out);
+        self.rings.close(endpoint, closed.clone(), now, out);
     }
 }
 

@@ -185,8 +185,12 @@ impl Private {
     /// Takes a free place for a direct connection. A child of the user's program finds zeros there.
     ///
     /// # Errors
-    /// [`Errno::NOMEM`] if no place is free, or the error of the system call.
+    /// [`Errno::NOMEM`] if no place is free, [`Errno::CONNRESET`] if the daemon has said already that the
+    /// connection is closed, or the error of the system call.
     pub fn take(socket: OwnedFd, id: u64) -> Result<Self, Errno> {
+        if EARLY.iter().any(|lost| lost.load(SeqCst) == id) {
+            return Err(Errno::CONNRESET);
+        }
         let (index, base) = free_place()?;
         // SAFETY: the place is within the area and free, so no code of this process uses it.
         unsafe { madvise(base as *mut _, RING_BYTES, Advice::LinuxWipeOnFork)? };
@@ -231,6 +235,11 @@ impl Drop for Private {
     }
 }
 
+/// Numbers of direct connections that the daemon has closed before this task has read of them: the last
+/// ones. 0: none.
+static EARLY: [AtomicU64; RINGS_PER_TASK] = [const { AtomicU64::new(0) }; RINGS_PER_TASK];
+static EARLY_COUNT: AtomicUsize = AtomicUsize::new(0);
+
 /// A free place: its index and its address.
 fn free_place() -> Result<(usize, usize), Errno> {
     let area = reserve()?;
@@ -269,7 +278,10 @@ pub(crate) fn note_lost(id: u64) {
     let has_id = |place: &&Place| place.direct.load(SeqCst) == id && place.holds() == Use::Open;
     if let Some(place) = PLACES.iter().find(has_id) {
         place.is_lost.store(true, SeqCst);
+        return;
     }
+    let index = EARLY_COUNT.fetch_add(1, SeqCst) % EARLY.len();
+    EARLY[index].store(id, SeqCst);
 }
 
 /// Closes a descriptor of this module, or none.

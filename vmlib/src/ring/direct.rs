@@ -66,6 +66,8 @@ pub(super) struct Direct {
     used_for: RingUse,
     /// The next chunk waits for earlier ones, which come by the daemon.
     is_early: bool,
+    /// The last read ended before it had looked at all that was read from the socket.
+    has_more: bool,
     /// The peer writes no more, or the connection is broken.
     pub has_ended: bool,
     /// Nothing can be written.
@@ -115,6 +117,7 @@ impl Direct {
             frames: [0; 2],
             used_for: RingUse::default(),
             is_early: false,
+            has_more: false,
             has_ended: false,
             has_failed: false,
         }
@@ -143,6 +146,11 @@ impl Direct {
     #[cfg(test)]
     pub fn socket(&self) -> Option<rustix::fd::BorrowedFd<'_>> {
         self.memory.socket()
+    }
+
+    /// Whether a read may find more without the socket.
+    pub fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// Whether the connection is being made.
@@ -176,7 +184,11 @@ impl Direct {
             tv_nsec: time.subsec_nanos().into(),
         };
         let mut fds = [PollFd::new(&socket, events)];
-        poll(&mut fds, Some(&time)).is_ok_and(|count| count > 0)
+        match poll(&mut fds, Some(&time)) {
+            Ok(count) => count > 0,
+            // The caller looks how much of its time is left.
+            Err(error) => error == Errno::INTR,
+        }
     }
 
     /// The time of the stage is over, in which the program may have made no call: goes on as far as the
@@ -380,19 +392,22 @@ impl Direct {
             return None;
         }
         self.is_early = false;
-        let mut has_more = true;
+        self.has_more = false;
+        let mut is_filled = true;
         loop {
             if !is_over && endpoint.inbox_full().is_some() {
+                self.has_more = true;
                 return None;
             }
             match self.next_frame(endpoint.me()) {
                 Next::Frame(header, len) => {
                     let found = self.take(endpoint, now, wanted, &header, len);
                     if found.is_some() || self.is_early {
+                        self.has_more = found.is_some();
                         return found;
                     }
                 }
-                Next::Incomplete if has_more => has_more = self.fill(),
+                Next::Incomplete if is_filled => is_filled = self.fill(),
                 Next::Incomplete => return None,
                 Next::Broken => {
                     log::warn!(

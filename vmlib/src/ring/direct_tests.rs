@@ -270,3 +270,39 @@ fn a_connection_that_cannot_be_made_is_given_up() {
     }
     const { assert!(RECORD_MAX > OPENING) };
 }
+
+#[test]
+fn a_wait_learns_of_frames_that_were_read_with_an_earlier_one() {
+    for sealed in [true, false] {
+        let [mut first, mut second] = ends(sealed);
+        for tag in [1, 2] {
+            let mut sending = first.endpoint.start_send(task(2), 0, tag, "x".into());
+            assert_eq!(first.push(&mut sending), SendProgress::Done);
+        }
+        let mut tags = Vec::new();
+        while tags.len() < 2 {
+            if let Some(message) = second.read() {
+                tags.push(message.tag);
+                assert!(second.directs.have_more());
+            }
+        }
+        assert_eq!(tags, [1, 2]);
+        assert!(second.read().is_none() && !second.directs.have_more());
+    }
+}
+
+#[test]
+fn a_connection_that_the_daemon_has_closed_before_the_task_hears_of_it_is_refused() {
+    let id = 0x00C1_05ED;
+    super::area::note_lost(id);
+    let mut end = End::new(2);
+    let (socket, _peer) = std::os::unix::net::UnixStream::pair().expect("a pair");
+    let open = DirectOpen {
+        peer: task(1),
+        id,
+        secret: Secret::new([9; 32]),
+        sealed: true,
+    };
+    assert!(!end.directs.accept(&open, socket.into(), &mut end.endpoint));
+    assert!(end.directs.is_empty());
+}

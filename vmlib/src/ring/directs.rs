@@ -28,9 +28,9 @@ use vm_wire::{
 
 /// Time for the rest of what a peer has written, after the daemon has closed the connection.
 const DRAIN: Duration = Duration::from_secs(2);
-/// Time for the same while the end of the peer is handled. The bytes of a killed process are in its
-/// kernel; nothing comes from a lost host.
-const LAST: Duration = Duration::from_millis(20);
+/// Time for the same while the end of the peer is handled: its process was killed, and its kernel sends the
+/// rest and the end.
+const LAST: Duration = Duration::from_millis(250);
 
 /// Time for a connection to be made before the call goes on. In a cluster it takes less.
 const CONNECT: Duration = Duration::from_millis(1);
@@ -253,7 +253,7 @@ impl Directs {
     /// Forgets the connections that a freeze has closed, and heeds the daemon's orders about others.
     pub fn after_freeze(&mut self, endpoint: &mut Endpoint, out: &mut VecDeque<Frame>) {
         self.all.retain_mut(|direct| {
-            if direct.is_lost() {
+            if direct.is_lost() && !matches!(direct.stage, Stage::Drains { .. }) {
                 let now = recent();
                 endpoint.ring_closed(direct.peer);
                 endpoint.resend_by_daemon(now, direct.peer, 1, out);
@@ -285,6 +285,11 @@ impl Directs {
     pub fn socket(&mut self, peer: Tid) -> rustix::fd::BorrowedFd<'_> {
         let direct = self.to(peer).expect("there is a connection");
         direct.socket().expect("it is open")
+    }
+
+    /// Whether frames were read from a socket and not looked at.
+    pub fn have_more(&self) -> bool {
+        self.all.iter().any(Direct::has_more)
     }
 
     /// Makes `watch` watch the sockets, for what can be read if the wait `reads`, and for room.

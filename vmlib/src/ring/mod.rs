@@ -147,12 +147,6 @@ impl Rings {
         true
     }
 
-    /// Whether the ring to a peer is the one with that number.
-    pub fn has(&self, peer: Tid, id: u64) -> bool {
-        let is_ring = |ring: &Ring| (ring.peer, ring.id) == (peer, id);
-        self.all.iter().any(is_ring) || self.directs.has(peer, id)
-    }
-
     /// The route past the daemon to a peer, for [`Endpoint::poll_send_by`]; it is brought up to date
     /// before.
     pub fn way_out<'a>(
@@ -270,17 +264,21 @@ impl Rings {
         self.directs.read_last(endpoint, now, peer, known);
     }
 
-    /// Closes the ring or direct connection to a peer: the peer does not read any more, and all that it
-    /// has written is taken.
+    /// Closes the ring or direct connection to a peer, if it is that one: the peer does not read any more,
+    /// and all that it has written is taken.
     pub fn close(
         &mut self,
         endpoint: &mut Endpoint,
-        peer: Tid,
+        RingClosed { peer, id }: RingClosed,
         now: Time,
         out: &mut VecDeque<Frame>,
     ) {
-        let Some(index) = self.all.iter().position(|ring| ring.peer == peer) else {
-            return self.directs.close(endpoint, now, peer, out);
+        let is_ring = |ring: &Ring| (ring.peer, ring.id) == (peer, id);
+        let Some(index) = self.all.iter().position(is_ring) else {
+            if self.directs.has(peer, id) {
+                self.directs.close(endpoint, now, peer, out);
+            }
+            return;
         };
         let mut ring = self.all.swap_remove(index);
         let lends = ring.is_lent();
@@ -366,6 +364,12 @@ impl Rings {
             }
             endpoint.ring_closed(ring.peer);
         }
+    }
+
+    /// Whether frames of direct connections were read from their sockets and not looked at, and may be
+    /// now. No socket tells of them.
+    pub fn have_more(&self, endpoint: &Endpoint) -> bool {
+        self.directs.have_more() && endpoint.inbox_full().is_none()
     }
 
     /// The peers of direct connections that are closed, and whose chunks were not sent again yet; for
