@@ -4,6 +4,10 @@ use serde::Serialize;
 
 /// The goal for an 8 byte round trip through the daemon, in round trips through a bare relay.
 const SMALL_ROUND_TRIP_GOAL: Goal = Goal::Ratio(1.3);
+/// Goal for an 8 byte round trip between two hosts, encrypted, as a part of the rate of bare TCP.
+const FAR_ROUND_TRIP_GOAL: Goal = Goal::Rate(0.56);
+/// Goal for a message of a stream of 64 KiB, in messages through a bare relay.
+const STREAM_GOAL: Goal = Goal::Ratio(1.5);
 /// Goal for the freeze time of a task of 20 MB that moves.
 const SMALL_FREEZE_GOAL: Goal = Goal::Micros(30_000.0);
 /// Goal for the freeze time of a task of 1 GiB that rewrites a hundredth of its memory in each
@@ -246,14 +250,18 @@ fn messages() -> Vec<Plan> {
             (1 << 20, "1 MiB", 40),
             (16 << 20, "16 MiB", 4),
         ] {
-            let small_and_near = size == 8 && hosts == Hosts::One;
+            let goal = match hosts {
+                _ if size != 8 => None,
+                Hosts::One => Some(SMALL_ROUND_TRIP_GOAL),
+                Hosts::Two => Some(FAR_ROUND_TRIP_GOAL),
+            };
             plans.push(Plan {
                 name: format!("round trip, {place}, {text}"),
                 what: What::RoundTrip,
                 hosts,
                 size,
                 count,
-                goal: small_and_near.then_some(SMALL_ROUND_TRIP_GOAL),
+                goal,
             });
         }
         for (size, text, count) in [(8, "8 B", 50_000), (64 << 10, "64 KiB", 2000)] {
@@ -263,7 +271,7 @@ fn messages() -> Vec<Plan> {
                 hosts,
                 size,
                 count,
-                goal: None,
+                goal: (size > 8).then_some(STREAM_GOAL),
             });
         }
         for count in [1, 16] {
