@@ -111,16 +111,24 @@ pub(crate) struct Core {
     looked: Time,
     /// How often the task was frozen, as far as this knows.
     renewals: u32,
-    /// A thread polls the data socket for reading.
-    polled: bool,
+    poller: Poller,
     /// The task for whose messages alone the attempt that was just made waits. Short messages of other
     /// tasks may be left in their rings for [`NARROW`].
     pub(crate) only: Option<Tid>,
-    /// The thread that polls leaves such messages.
-    is_narrow: bool,
     two_phase: TwoPhase,
     /// Threads that sleep until something has changed.
     sleepers: usize,
+}
+
+/// The thread that polls the data socket for reading, and watches the rings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Poller {
+    /// The next thread that waits polls.
+    Nobody,
+    /// A thread polls.
+    Wide,
+    /// A thread polls, and leaves short messages in their rings: see [`Core::only`].
+    Narrow,
 }
 
 /// The result of an attempt.
@@ -158,9 +166,8 @@ impl Shared {
             more: false,
             looked: Time::default(),
             renewals: freeze::renewals(),
-            polled: false,
+            poller: Poller::Nobody,
             only: None,
-            is_narrow: false,
             two_phase: TwoPhase::new(processors),
             sleepers: 0,
         };
@@ -310,7 +317,10 @@ impl Shared {
     /// Reads what the daemon has sent, if that was long ago: a task whose calls find all that they need
     /// in rings waits for nothing else.
     fn look_at_daemon(&self, core: &mut Locked<'_>, now: Time) -> Result<(), TaskError> {
-        if core.rings.is_empty() || core.polled || now.since(core.looked) < LOOK_EVERY {
+        if core.rings.is_empty()
+            || core.poller != Poller::Nobody
+            || now.since(core.looked) < LOOK_EVERY
+        {
             return Ok(());
         }
         core.looked = now;
@@ -328,7 +338,7 @@ impl Shared {
         // Known while the core is locked, so that whoever sees no order then is woken by one.
         let heeds = !is_portable() && !are_called();
         let watches = watches || heeds || !is_ordered();
-        let read = !core.polled;
+        let read = core.poller == Poller::Nobody;
         let write = !core.outgoing.is_empty();
         if read && core.more {
             let read = core.read(&self.sockets, now());
@@ -339,25 +349,28 @@ impl Shared {
         let time = due.map(|due| due.since(now()));
         if !read && !write {
             core.sleepers += 1;
-            if core.is_narrow {
+            if core.poller == Poller::Narrow {
                 ring::wake_own();
             }
             let time = time.unwrap_or(Duration::MAX);
             core = core.sleep(&self.changed, time);
             core.sleepers -= 1;
         } else {
-            core.polled |= read;
             let looks = read && !write && core.two_phase.looks();
             let rings = core.watch_rings(read);
             if rings.is_ready() || read && core.rings.have_more(&core.endpoint) {
                 // An attempt that looks at no ring must not keep this thread from the sockets.
-                core.polled &= !read;
                 core.read_rings(None);
                 core.watch = rings;
                 self.wake(&core);
                 return Ok(core);
             }
-            core.is_narrow = rings.is_narrow();
+            if read {
+                core.poller = match rings.is_narrow() {
+                    true => Poller::Narrow,
+                    false => Poller::Wide,
+                };
+            }
             drop(core);
             let begin = now();
             let mut between = Duration::ZERO;
@@ -377,8 +390,7 @@ impl Shared {
             }
             core = self.lock();
             if read {
-                core.polled = false;
-                core.is_narrow = false;
+                core.poller = Poller::Nobody;
                 let waited = now().since(begin);
                 core.two_phase.ended(waited, between, rings.patience());
                 core.watch = rings;

@@ -164,11 +164,9 @@ impl Core {
 
     /// The first message that the filter selects, of those that have come.
     fn first(&mut self, filter: &Filter, now: Time) -> Option<Received> {
-        if self.endpoint.unread_bytes() > 0 {
-            let received = self.endpoint.take(now, filter, &mut self.out);
-            if received.is_some() {
-                return received;
-            }
+        let received = self.endpoint.take(now, filter, &mut self.out);
+        if received.is_some() || self.rings.is_empty() {
+            return received;
         }
         let received = self.read_rings(Some(filter));
         // A message of several chunks, or one behind an earlier chunk, is in the inbox now.

@@ -16,13 +16,13 @@ use std::sync::{
 };
 use vm_wire::interrupt::Order;
 
-/// What is to be sent again.
+/// The messages that are to be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Again {
-    /// What went by direct connections that are closed.
+    /// Messages that went by direct connections that are closed.
     Lost = 1,
-    /// All that is retained: this process was made of an image.
+    /// All retained messages: this process was made of an image.
     All = 2,
 }
 

@@ -104,8 +104,8 @@ const LOAN_TIME: Duration = Duration::from_millis(1);
 /// receiver that computes costs this once for each ring that is full.
 const FULL_TIME: Duration = Duration::from_millis(2);
 
-/// The same for a direct connection, and for the rest of a chunk that the connection does not take whole:
-/// the network takes longer to make room than a receiver that reads.
+/// A send waits so long for a direct connection to have room, or to take the rest of a chunk: a network
+/// takes longer to make room than a receiver that reads.
 const FULL_TIME_DIRECT: Duration = Duration::from_millis(10);
 
 impl Shared {
@@ -170,6 +170,14 @@ pub(crate) fn check(to: &[Tid], body: &Bytes) -> Result<(), SendError> {
     }
 }
 
+/// How long a send waits for its route past the daemon, if it waits `on_ring` for a ring.
+fn patience(core: &mut Core, to: Tid, on_ring: Duration) -> Duration {
+    match core.rings.is_direct(to) {
+        true => FULL_TIME_DIRECT,
+        false => on_ring,
+    }
+}
+
 impl Copy {
     /// Pushes as much as the channel takes; whether that was the rest. After an error the message is
     /// given up, unless it is pushed again.
@@ -199,10 +207,7 @@ impl Copy {
         }
         match progress {
             Ok(SendProgress::Done) if lent && core.rings.is_lent(to) && !overflows => {
-                let time = match core.rings.is_direct(to) {
-                    true => FULL_TIME_DIRECT,
-                    false => LOAN_TIME,
-                };
+                let time = patience(core, to, LOAN_TIME);
                 self.overflows_at.get_or_insert(clock::now() + time);
                 core.busy.insert(to);
                 Ok(false)
@@ -221,10 +226,7 @@ impl Copy {
                 Ok(true)
             }
             Ok(SendProgress::NeedsRoom) => {
-                let time = match core.rings.is_direct(to) {
-                    true => FULL_TIME_DIRECT,
-                    false => FULL_TIME,
-                };
+                let time = patience(core, to, FULL_TIME);
                 self.overflows_at.get_or_insert(clock::now() + time);
                 core.busy.insert(to);
                 Ok(false)

@@ -1,6 +1,6 @@
 //! The routes past the daemon: rings and direct connections, which the daemon opens and closes.
 
-use super::{Core, Phase, Shared};
+use super::{Core, Phase, Poller, Shared};
 use crate::{
     clock::recent,
     freeze,
@@ -71,7 +71,7 @@ impl Core {
             return None;
         }
         let found = self.rings.read(&mut self.endpoint, wanted);
-        if found.is_some() || self.polled {
+        if found.is_some() || self.poller != Poller::Nobody {
             return found;
         }
         self.rings
@@ -129,9 +129,9 @@ impl Core {
                     self.endpoint.resend_in_handler(peer, &mut write);
                 }
             }
-            // What is retained was sent again by the first call since then.
+            // The first call since then has sent all retained chunks again.
             Again::All if self.renewals == freeze::renewals() => {}
-            // What was on its way is on its way into the socket of another process.
+            // A half written frame of the outgoing queue went into the socket of another process.
             Again::All => {
                 self.endpoint.set_generation(freeze::generation());
                 self.endpoint.resend_all_in_handler(&mut write);

@@ -217,7 +217,7 @@ impl Private {
         PLACES[self.place].is_lost.load(SeqCst)
     }
 
-    /// What is retained for the peer was sent again: the order of the daemon is carried out.
+    /// The order of the daemon is carried out: all that is retained for the peer was sent again.
     pub fn lost_is_heeded(&self) {
         PLACES[self.place].is_lost.store(false, SeqCst);
     }

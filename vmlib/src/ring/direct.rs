@@ -28,7 +28,7 @@ use vm_wire::{
     seal::TAG,
 };
 
-/// What a connection is used for.
+/// Stage of a connection, by the directions that are in use.
 #[derive(Debug)]
 pub(super) enum Stage {
     /// The connection is being made. The opening follows.
@@ -41,7 +41,7 @@ pub(super) enum Stage {
     Awaits { until: Time },
     /// Both directions are in use.
     Open,
-    /// Nothing is written any more. What the peer has written is read, until its end or that time.
+    /// Nothing is written any more. The rest of the peer's bytes is read, until its end or that time.
     Drains { until: Time },
 }
 
@@ -91,7 +91,7 @@ pub(super) fn dial(address: &str) -> Result<OwnedFd, Errno> {
 
 /// The next frame of a connection.
 enum Next {
-    /// It is at the beginning of the unread bytes.
+    /// A whole frame is at the beginning of the unread bytes.
     Frame(Header, usize),
     /// More bytes are needed.
     Incomplete,
@@ -133,7 +133,7 @@ impl Direct {
         self.is_closed() || self.memory.place().is_lost()
     }
 
-    /// They were sent again.
+    /// The chunks that went by the connection were sent again.
     pub fn lost_is_heeded(&self) {
         self.memory.place().lost_is_heeded();
     }
@@ -146,6 +146,11 @@ impl Direct {
     #[cfg(test)]
     pub fn socket(&self) -> Option<rustix::fd::BorrowedFd<'_>> {
         self.memory.socket()
+    }
+
+    /// Whether nothing is written any more.
+    pub fn drains(&self) -> bool {
+        matches!(self.stage, Stage::Drains { .. })
     }
 
     /// Whether a read may find more without the socket.
@@ -227,8 +232,8 @@ impl Direct {
         self.rest_chunk = 0;
     }
 
-    /// What a wait watches for: what can be read if the wait `reads`, and room for the rest of a
-    /// record.
+    /// The socket and the events that end a wait: bytes of the peer if the wait `reads`, and room for the
+    /// rest of a record.
     pub fn watched(&self, reads: bool) -> Option<(RawFd, PollFlags)> {
         let mut events = PollFlags::empty();
         let is_dialled = self.is_dialled();

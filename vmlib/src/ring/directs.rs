@@ -120,7 +120,7 @@ impl Directs {
         self.to(peer).map_or(0, |direct| direct.unwritten())
     }
 
-    /// That chunk went by the daemon as well.
+    /// The chunk that is not written whole went by the daemon as well.
     pub fn rest_went_by_daemon(&mut self, peer: Tid) {
         if let Some(direct) = self.to(peer) {
             direct.rest_went_by_daemon();
@@ -176,12 +176,8 @@ impl Directs {
         out: &mut VecDeque<Frame>,
     ) {
         if let Some(direct) = self.to(peer) {
-            endpoint.ring_closed(peer);
             direct.read(endpoint, now, None, false);
-            endpoint.resend_by_daemon(now, peer, 1, out);
-            direct.lost_is_heeded();
-            let until = now + DRAIN;
-            direct.stage = Stage::Drains { until };
+            drain(direct, endpoint, now, out);
         }
     }
 
@@ -202,16 +198,13 @@ impl Directs {
             let is_over = direct.due().is_some_and(|due| due <= now);
             let is_unmade = direct.has_failed && direct.is_dialled();
             let ends = is_over || is_unmade || direct.has_ended && !direct.is_early();
-            let drains = matches!(direct.stage, Stage::Drains { .. });
+            let drains = direct.drains();
             if !ends && (drains || !direct.has_failed) {
                 return true;
             }
             if !drains {
-                endpoint.ring_closed(peer);
-                endpoint.resend_by_daemon(now, peer, 1, out);
+                drain(direct, endpoint, now, out);
                 closed.push(RingClosed { peer, id });
-                let until = now + DRAIN;
-                direct.stage = Stage::Drains { until };
             }
             !ends
         });
@@ -253,13 +246,8 @@ impl Directs {
     /// Forgets the connections that a freeze has closed, and heeds the daemon's orders about others.
     pub fn after_freeze(&mut self, endpoint: &mut Endpoint, out: &mut VecDeque<Frame>) {
         self.all.retain_mut(|direct| {
-            if direct.is_lost() && !matches!(direct.stage, Stage::Drains { .. }) {
-                let now = recent();
-                endpoint.ring_closed(direct.peer);
-                endpoint.resend_by_daemon(now, direct.peer, 1, out);
-                direct.lost_is_heeded();
-                let until = now + DRAIN;
-                direct.stage = Stage::Drains { until };
+            if direct.is_lost() && !direct.drains() {
+                drain(direct, endpoint, recent(), out);
             }
             !direct.is_closed()
         });
@@ -300,4 +288,14 @@ impl Directs {
             }
         }
     }
+}
+
+/// Writes no more to the peer: all that it has not acknowledged goes by the daemon. The rest of the bytes
+/// that the peer has written is read.
+fn drain(direct: &mut Direct, endpoint: &mut Endpoint, now: Time, out: &mut VecDeque<Frame>) {
+    endpoint.ring_closed(direct.peer);
+    endpoint.resend_by_daemon(now, direct.peer, 1, out);
+    direct.lost_is_heeded();
+    let until = now + DRAIN;
+    direct.stage = Stage::Drains { until };
 }

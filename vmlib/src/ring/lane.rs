@@ -55,15 +55,15 @@ pub(crate) enum State {
     Closed,
 }
 
-/// Whether the reader of a lane sleeps, as the reader states it.
+/// Whether an end of a lane sleeps, and the events that wake it, as that end states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sleep {
-    /// The reader looks at the lane by itself.
+    /// The end looks at the lane by itself.
     Awake,
     /// A chunk of a long message wakes the reader: the sender may wait. A short message does not: the
     /// reader waits for another task for a moment.
     UntilLong,
-    /// Each chunk wakes the reader.
+    /// Each chunk wakes the reader; room and acknowledgements wake the writer.
     UntilAny,
 }
 
@@ -113,12 +113,13 @@ impl Lane {
         self.flag(0).store(state as u32, Release);
     }
 
-    /// Whether the reader sleeps, a flag that the writer takes back when it wakes the reader.
+    /// The [`Sleep`] of the reader. The writer sets it to [`Sleep::Awake`] when it wakes the reader.
     pub fn reader_sleeps(&self) -> &AtomicU32 {
         self.flag(SLEEPS)
     }
 
-    /// Whether the writer sleeps until there is room, likewise.
+    /// The [`Sleep`] of the writer until there is room. The reader sets it to [`Sleep::Awake`] when it wakes
+    /// the writer.
     pub fn writer_sleeps(&self) -> &AtomicU32 {
         self.flag(WRITER_SLEEPS)
     }

@@ -83,8 +83,8 @@ impl Endpoint {
         }
     }
 
-    /// Likewise, for a process that was made of an image: all chunks that are not acknowledged, to all
-    /// peers.
+    /// For a signal handler of a process that was made of an image: all unacknowledged chunks to all peers
+    /// go to `write`. Nothing is allocated or freed.
     pub fn resend_all_in_handler(&mut self, write: &mut impl FnMut(&Header, &[u8])) {
         let stamp = self.stamp();
         for pair in self.pairs.values_mut().filter(|pair| !pair.ended) {
