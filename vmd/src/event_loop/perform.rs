@@ -17,6 +17,7 @@ use vm_store::{CheckpointId, Depth};
 use vm_wire::{
     Frame, HostId, Tid,
     interrupt::{Folders, Order},
+    limits,
     peer::MoveWay,
 };
 
@@ -89,7 +90,11 @@ impl EventLoop {
         match self.locals.interrupts.order(tid, order, None, None) {
             Ok(()) => self.processes.nudge(tid, libc::SIGURG),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.nudges.insert((tid, id));
+                // A task that reads no order has used no more connections than it may have.
+                let of_task = self.nudges.range((tid, 0)..=(tid, u64::MAX)).count();
+                if of_task < limits::RINGS_PER_TASK {
+                    self.nudges.insert((tid, id));
+                }
             }
             // A task that cannot get the order has ended.
             Err(_) => {}

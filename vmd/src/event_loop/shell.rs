@@ -93,8 +93,10 @@ pub struct EventLoop {
     pub(super) stop_at: Option<Time>,
     /// Signals without a meaning for the daemon that were logged already.
     pub(super) noted: BTreeSet<i32>,
-    /// Orders to send again what went by a direct connection, for tasks whose interrupt sockets were full:
-    /// the task and the number of the connection.
+    /// Orders that found the interrupt socket of their task full: the task, and the number of a direct
+    /// connection whose messages it is to send again. At most [`RINGS_PER_TASK`] for each task.
+    ///
+    /// [`RINGS_PER_TASK`]: vm_wire::limits::RINGS_PER_TASK
     pub(super) nudges: BTreeSet<(Tid, u64)>,
     /// Whether children may have ended that were not waited for yet.
     pub(super) reaps_on: bool,

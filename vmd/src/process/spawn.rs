@@ -200,10 +200,10 @@ impl Spawner {
     ) -> io::Result<Started> {
         let daemon = rustix::process::getpid();
         let file_limit = self.file_limit;
-        let place = match (terminal.is_some(), self.has_terminal) {
-            (true, _) => Place::Terminal,
-            (false, true) => Place::Session,
-            (false, false) => Place::Group,
+        let leads = match (terminal.is_some(), self.has_terminal) {
+            (true, _) => Leads::Terminal,
+            (false, true) => Leads::Session,
+            (false, false) => Leads::Group,
         };
         // A restorer can be started again as long as it has not become the task.
         let score = Digits::from(match handed {
@@ -219,7 +219,7 @@ impl Spawner {
                 // This comes before the limit is lowered: the daemon may have more descriptors open
                 // than the task may.
                 handed.map_or(Ok(()), hand_over)?;
-                tie_to_daemon(daemon, file_limit, place)?;
+                tie_to_daemon(daemon, file_limit, leads)?;
                 // Without an explicit call, the C library would hand a file that the kernel does
                 // not execute to the shell.
                 call.as_ref().map_or(Ok(()), |call| Err(call.execute()))
@@ -311,28 +311,28 @@ impl Call {
     }
 }
 
-/// The process group that a task leads, which begins with it.
+/// The process group that a task begins and leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Leads {
     /// A group of the daemon's session.
     Group,
-    /// The first group of a session of its own.
+    /// The first group of a session that the task begins.
     Session,
-    /// As `Session`, with the terminal that is its standard input.
+    /// The first group of a session that has the task's standard input as its terminal.
     Terminal,
 }
 
 /// Runs in the child: begins a process group, takes the terminal, and ties the process's death to the
 /// daemon's.
-fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, place: Place) -> io::Result<()> {
-    match place {
-        Place::Group => rustix::process::setpgid(None, None)?,
-        Place::Session | Place::Terminal => {
+fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, leads: Leads) -> io::Result<()> {
+    match leads {
+        Leads::Group => rustix::process::setpgid(None, None)?,
+        Leads::Session | Leads::Terminal => {
             rustix::process::setsid()?;
         }
     }
     ignore_nothing();
-    if place == Place::Terminal {
+    if leads == Leads::Terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         keep_job_control(daemon);
     }
