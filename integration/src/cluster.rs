@@ -33,6 +33,15 @@ use vm_wire::{
 /// Bound on a wait of a test for an event, unless the test gives another limit.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The number of moves that a test makes: the one that the variable `VM_MOVES` says, or else `usual`.
+///
+/// # Panics
+/// If the variable is no number.
+pub fn wanted_moves(usual: u32) -> u32 {
+    let wanted = std::env::var("VM_MOVES").ok();
+    wanted.map_or(usual, |text| text.parse().expect("VM_MOVES is a number"))
+}
+
 /// Calls `ready` again and again until it returns a value.
 ///
 /// # Panics

@@ -5,24 +5,16 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::{collections::BTreeSet, fs, time::Duration};
-use vm_integration::cluster::{Cluster, Node, client::NONE_LOST, wait_for};
-use vm_wire::{Tid, agreed::ExitStatus, console::TaskRow};
+use vm_integration::cluster::{
+    Cluster, Node, client::NONE_LOST, rings::pid, wait_for, wanted_moves,
+};
+use vm_wire::{Tid, console::TaskRow};
 
 const MOVES: u32 = 24;
 const MEMBERS: usize = 8;
 const LIMIT: Duration = Duration::from_secs(30);
 /// The state of a connection in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
-
-fn moves() -> u32 {
-    let wanted = std::env::var("VM_MOVES").ok();
-    wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
-}
-
-/// The process of a member.
-fn pid(row: &TaskRow) -> u32 {
-    row.usage.as_ref().expect("its host has said so").pid
-}
 
 /// Direct connections of a process: a task has no other connection of TCP.
 fn directs(pid: u32) -> usize {
@@ -60,7 +52,7 @@ fn nothing_is_lost_while_tasks_with_direct_connections_move_and_stop() {
     let all = await_directs(node, MEMBERS, MEMBERS);
     let tids: Vec<Tid> = all.iter().map(|row| row.tid).collect();
     node.await_movable(&tids);
-    for number in 0..moves() as usize {
+    for number in 0..wanted_moves(MOVES) as usize {
         // A peer that stands still for the time of a move must not hold the others up for good.
         let stopped = node.members(MEMBERS)[(number + 3) % MEMBERS].clone();
         let process = Pid::from_raw(pid(&stopped) as i32).expect("it runs");
@@ -86,10 +78,7 @@ fn an_application_with_direct_connections_restarts_from_its_checkpoint() {
         // The tasks that run on keep their connections.
         await_directs(node, MEMBERS, MEMBERS);
     }
-    console.save(master, true).expect("it is saved");
-    assert_eq!(run.finish().status, ExitStatus::Suspended);
-    console.restart(master).expect("it is restored");
-    console.ends_well(NONE_LOST);
+    console.restarts_well(&mut run, master);
 }
 
 #[test]

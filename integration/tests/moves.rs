@@ -13,7 +13,7 @@ use std::{
 use vm_integration::cluster::{
     Cluster, Node, PATIENCE,
     client::{Client, spawn},
-    processes, wait_for,
+    processes, wait_for, wanted_moves,
 };
 use vm_wire::{
     Tid,
@@ -26,11 +26,6 @@ use vm_wire::{
 
 const MOVES: u32 = 24;
 const MEMBERS: usize = 8;
-
-fn moves() -> u32 {
-    let wanted = std::env::var("VM_MOVES").ok();
-    wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
-}
 
 /// The living tasks except the master, once all have enrolled and can be moved.
 fn members(node: &Node) -> Vec<Tid> {
@@ -69,7 +64,7 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
     run.run("vmtest", &["ring-until-told", "1048576"]);
     let members = members(node);
     let mut restoring = 0;
-    for number in 0..moves() {
+    for number in 0..wanted_moves(MOVES) {
         // Each member in turn moves to the next host.
         let tid = members[number as usize % MEMBERS];
         let answer = node
@@ -89,7 +84,7 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
     assert_eq!(finished.status, ExitStatus::Code(0), "{}", finished.stderr);
     let told = "none lost, doubled or out of order";
     assert!(finished.stdout.contains(told), "{}", finished.stdout);
-    println!("{} moves; {}", moves(), finished.stdout);
+    println!("{} moves; {}", wanted_moves(MOVES), finished.stdout);
     for (node, before) in cluster.nodes.iter().zip(before) {
         wait_for("nothing is left", Duration::from_secs(10), || {
             let (descriptors, children, _) = holds(node);
@@ -97,7 +92,10 @@ fn a_ring_of_eight_loses_and_doubles_nothing_while_its_members_move() {
         });
         // Queues and tables have their final size by now; a leak would grow with each move.
         let grown = holds(node).2.saturating_sub(before.2);
-        assert!(grown < 20_000 + 10 * u64::from(moves()), "{grown} KiB");
+        assert!(
+            grown < 20_000 + 10 * u64::from(wanted_moves(MOVES)),
+            "{grown} KiB"
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use vm_integration::cluster::{
     client::{Client, NONE_LOST},
     wait_for,
 };
-use vm_wire::{Tid, agreed::ExitStatus, console::TaskRow};
+use vm_wire::{Tid, console::TaskRow};
 
 const MEMBERS: usize = 4;
 const MOVES: usize = 12;
@@ -48,10 +48,7 @@ fn move_all(node: &Node, members: &[Tid]) {
 fn restart(node: &Node, mut run: Client, master: Tid) {
     let mut console = node.client();
     console.save(master, false).expect("it is saved");
-    console.save(master, true).expect("it is saved");
-    assert_eq!(run.finish().status, ExitStatus::Suspended);
-    console.restart(master).expect("it is restored");
-    console.ends_well(NONE_LOST);
+    console.restarts_well(&mut run, master);
 }
 
 #[test]

@@ -9,9 +9,9 @@ use vm_integration::cluster::{
     Cluster,
     client::NONE_LOST,
     rings::{Holdings, await_rings, holdings, pid, with_rings},
-    wait_for,
+    wait_for, wanted_moves,
 };
-use vm_wire::{Tid, agreed::ExitStatus};
+use vm_wire::Tid;
 
 const MOVES: u32 = 24;
 const MEMBERS: usize = 8;
@@ -24,11 +24,6 @@ const OF_LINK: usize = 4;
 const GROWTH_MAX_KIB: u64 = 8 * 1024;
 /// Ranges of memory by which it may grow: those of rings, and some of threads and of its allocator.
 const MAPPINGS_MAX: usize = 8;
-
-fn moves() -> u32 {
-    let wanted = std::env::var("VM_MOVES").ok();
-    wanted.map_or(MOVES, |text| text.parse().expect("VM_MOVES is a number"))
-}
 
 /// The resources of the daemons, and those of the members, which all run.
 fn all_holdings(cluster: &Cluster) -> (Vec<Holdings>, Vec<Holdings>) {
@@ -67,14 +62,14 @@ fn nothing_is_lost_or_left_behind_while_tasks_with_rings_move_and_stop() {
     let tids: Vec<Tid> = all.iter().map(|row| row.tid).collect();
     node.await_movable(&tids);
     let mut half_way = None;
-    for number in 0..moves() as usize {
+    for number in 0..wanted_moves(MOVES) as usize {
         // A peer that stands still for the time of a move must not hold the others up for good.
         let stopped = node.members(MEMBERS)[(number + 3) % MEMBERS].clone();
         let process = Pid::from_raw(pid(&stopped) as i32).expect("it runs");
         kill_process(process, Signal::STOP).expect("it runs");
         node.client().move_elsewhere(tids[number % MEMBERS]);
         kill_process(process, Signal::CONT).expect("it runs");
-        if number == moves() as usize / 2 {
+        if number == wanted_moves(MOVES) as usize / 2 {
             half_way = Some(all_holdings(&cluster));
         }
     }
@@ -120,10 +115,7 @@ fn an_application_with_rings_restarts_from_its_checkpoint() {
         // The tasks that run on keep their rings.
         await_rings(node, MEMBERS, MEMBERS);
     }
-    console.save(master, true).expect("it is saved");
-    assert_eq!(run.finish().status, ExitStatus::Suspended);
-    console.restart(master).expect("it is restored");
-    console.ends_well(NONE_LOST);
+    console.restarts_well(&mut run, master);
 }
 
 #[test]

@@ -207,6 +207,18 @@ impl Client {
         self.restart_from(app, None, false)
     }
 
+    /// Saves and ends the application of `run`, and restarts it with this client as its console. Then it must
+    /// end well, with no message lost.
+    ///
+    /// # Panics
+    /// If one of that fails.
+    pub fn restarts_well(&mut self, run: &mut Client, app: Tid) {
+        self.save(app, true).expect("it is saved");
+        assert_eq!(run.finish().status, ExitStatus::Suspended);
+        self.restart(app).expect("it is restored");
+        self.ends_well(NONE_LOST);
+    }
+
     /// Like [`Client::restart`], for an application whose last checkpoint is damaged: the report
     /// must name only that one, in a text that begins with `damaged`.
     ///

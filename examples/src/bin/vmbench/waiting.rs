@@ -32,7 +32,7 @@ const UNUSED: Duration = Duration::from_secs(10);
 const RING: &str = "/memfd:vm-ring";
 const KIB: f64 = 1024.0;
 
-/// What the tasks do when they are ready.
+/// Activity of the tasks once they are ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Then {
     /// They wait for a message.

@@ -62,7 +62,7 @@ pub fn garbage_reader(vm: &Task) -> anyhow::Result<()> {
     let take = || {
         for (writer, answers) in writers.iter().zip(&mut answers) {
             let writer = Tid(*writer);
-            // What a writer of garbage sends may be garbage as well.
+            // A message of a writer of garbage may be garbage as well.
             while let Some(message) = vm.try_recv(writer, ANY)? {
                 // Nothing is sent to a task that may never read it.
                 if *answers < ANSWERED {

@@ -27,7 +27,7 @@ impl Signs {
 
     fn compute_until(&self, name: &str) {
         while !self.is_given(name) {
-            thread::sleep(Duration::from_millis(1));
+            thread::yield_now();
         }
     }
 }
