@@ -26,9 +26,12 @@ use rustix::{
 };
 use std::{
     ptr::null_mut,
-    sync::atomic::{
-        AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
-        Ordering::{Relaxed, SeqCst},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{
+            AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
 };
 use vm_wire::limits::{RING_BYTES, RINGS_PER_TASK};
@@ -59,6 +62,8 @@ pub(crate) enum Use {
     Closed,
     /// As before, with unread chunks.
     Kept,
+    /// Nothing yet: one thread has taken the place for a ring or a direct connection.
+    Taken,
 }
 
 /// A place of the area, as the handler sees it.
@@ -93,7 +98,8 @@ impl Place {
             0 => Use::Free,
             1 => Use::Open,
             2 => Use::Closed,
-            _ => Use::Kept,
+            3 => Use::Kept,
+            _ => Use::Taken,
         }
     }
 
@@ -118,15 +124,17 @@ impl Mapped {
     /// # Errors
     /// [`Errno::NOMEM`] if no place is free, or the error of the system call.
     pub fn map(memory: impl AsFd, end: u8, wake: OwnedFd) -> Result<Self, Errno> {
-        let (index, base) = free_place()?;
+        let (index, base) = take_place()?;
         let rights = ProtFlags::READ | ProtFlags::WRITE;
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: the place is within the area and free, so no code of this process uses it.
-        unsafe {
-            mmap(base as *mut _, RING_BYTES, rights, flags, memory, 0)?;
-            // A child of the user's program has no ring.
-            madvise(base as *mut _, RING_BYTES, Advice::LinuxDontFork)?;
-        }
+        // SAFETY: the place is within the area, and this thread has taken it, so no other code of this
+        // process uses it.
+        let mapped = unsafe {
+            mmap(base as *mut _, RING_BYTES, rights, flags, memory, 0)
+                // A child of the user's program has no ring.
+                .and_then(|_| madvise(base as *mut _, RING_BYTES, Advice::LinuxDontFork))
+        };
+        mapped.inspect_err(|_| give_back(index, true))?;
         let lanes = [Lane::at(base), Lane::at(base + LANE_BYTES)];
         let place = &PLACES[index];
         place.end.store(end & 1, Relaxed);
@@ -191,9 +199,11 @@ impl Private {
         if EARLY.iter().any(|lost| lost.load(SeqCst) == id) {
             return Err(Errno::CONNRESET);
         }
-        let (index, base) = free_place()?;
-        // SAFETY: the place is within the area and free, so no code of this process uses it.
-        unsafe { madvise(base as *mut _, RING_BYTES, Advice::LinuxWipeOnFork)? };
+        let (index, base) = take_place()?;
+        // SAFETY: the place is within the area, and this thread has taken it, so no other code of this
+        // process uses it.
+        let wiped = unsafe { madvise(base as *mut _, RING_BYTES, Advice::LinuxWipeOnFork) };
+        wiped.inspect_err(|_| give_back(index, true))?;
         let place = &PLACES[index];
         place.direct.store(id.max(1), Relaxed);
         place.is_lost.store(false, Relaxed);
@@ -240,11 +250,16 @@ impl Drop for Private {
 static EARLY: [AtomicU64; RINGS_PER_TASK] = [const { AtomicU64::new(0) }; RINGS_PER_TASK];
 static EARLY_COUNT: AtomicUsize = AtomicUsize::new(0);
 
-/// A free place: its index and its address.
-fn free_place() -> Result<(usize, usize), Errno> {
+/// Takes a free place: its index and its address. It is [`Use::Taken`] until the caller has filled it,
+/// and no other thread takes it.
+fn take_place() -> Result<(usize, usize), Errno> {
     let area = reserve()?;
-    let is_free = |place: &Place| place.holds.load(Relaxed) == Use::Free as u8;
-    let index = PLACES.iter().position(is_free).ok_or(Errno::NOMEM)?;
+    let (free, taken) = (Use::Free as u8, Use::Taken as u8);
+    let take = |place: &Place| {
+        let taken = place.holds.compare_exchange(free, taken, SeqCst, Relaxed);
+        taken.is_ok()
+    };
+    let index = PLACES.iter().position(take).ok_or(Errno::NOMEM)?;
     Ok((index, area + index * RING_BYTES))
 }
 
@@ -294,6 +309,8 @@ fn close(fd: RawFd) {
 
 /// Reserves the addresses, once.
 fn reserve() -> Result<usize, Errno> {
+    static RESERVING: Mutex<()> = Mutex::new(());
+    let _one = RESERVING.lock().unwrap_or_else(PoisonError::into_inner);
     let area = AREA.load(SeqCst);
     if area != 0 {
         return Ok(area);

@@ -312,3 +312,23 @@ fn a_connection_that_the_daemon_has_closed_before_the_task_hears_of_it_is_refuse
     assert!(!end.directs.accept(&open, socket.into(), &mut end.endpoint));
     assert!(end.directs.is_empty());
 }
+
+#[test]
+fn threads_that_take_places_at_once_get_different_ones() {
+    let barrier = std::sync::Barrier::new(2);
+    let bases = || -> Vec<usize> {
+        let take = |_| {
+            let (socket, _peer) = std::os::unix::net::UnixStream::pair().expect("a pair");
+            barrier.wait();
+            let place = area::Private::take(socket.into(), 7).expect("a place is free");
+            barrier.wait();
+            place.base()
+        };
+        (0..2_000).map(take).collect()
+    };
+    let [first, second] = std::thread::scope(|scope| {
+        let threads = [scope.spawn(bases), scope.spawn(bases)];
+        threads.map(|thread| thread.join().expect("it ends"))
+    });
+    assert!(first.iter().zip(&second).all(|(one, other)| one != other));
+}
