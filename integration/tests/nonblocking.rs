@@ -1,5 +1,5 @@
-//! Tasks with started sends and receives, while they are moved, saved and restored: past their daemon
-//! by rings, and by the daemons.
+//! Tasks with started sends and receives, and tasks that receive into buffers of their own, while they
+//! are moved, saved and restored: past their daemon by rings, by direct connections, and by the daemons.
 
 use std::{fs, time::Duration};
 use vm_integration::cluster::{
@@ -13,11 +13,17 @@ const MEMBERS: usize = 4;
 const MOVES: usize = 12;
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Starts the program with its members on all hosts. Returns the master and the members.
-fn start(node: &Node, run: &mut Client) -> (Tid, Vec<TaskRow>) {
-    let members = MEMBERS.to_string();
-    // Messages of up to 3 MB are longer than the window.
-    let master = run.run("vmtest", &["requests-until-told", &members, "3000000"]);
+/// A program whose members send messages until it is told to end.
+type Program = &'static [&'static str];
+
+/// The members keep sends and receives open. Messages of up to 3 MB are longer than the window.
+const REQUESTS: Program = &["requests-until-told", "4", "3000000"];
+/// The members receive into buffers.
+const INTO: Program = &["into-until-told", "4"];
+
+/// Starts a program with its members on all hosts. Returns the master and the members.
+fn start(node: &Node, run: &mut Client, program: Program) -> (Tid, Vec<TaskRow>) {
+    let master = run.run("vmtest", program);
     (master, node.members(MEMBERS))
 }
 
@@ -51,12 +57,11 @@ fn restart(node: &Node, mut run: Client, master: Tid) {
     console.restarts_well(&mut run, master);
 }
 
-#[test]
-fn tasks_with_open_requests_move_from_host_to_host() {
+/// All members are on one host at first, and move to and fro.
+fn move_from_one_host(program: Program) {
     let mut cluster = Cluster::on_loopback(1);
     let mut run = cluster.nodes[0].client();
-    // All members are on one host at first.
-    let (_, members) = start(&cluster.nodes[0], &mut run);
+    let (_, members) = start(&cluster.nodes[0], &mut run, program);
     await_rings(&members);
     cluster.add(&[]);
     move_all(&cluster.nodes[0], &tids(&members));
@@ -64,22 +69,50 @@ fn tasks_with_open_requests_move_from_host_to_host() {
     run.ends_well(NONE_LOST);
 }
 
-#[test]
-fn tasks_of_one_host_with_open_requests_are_restored_from_their_checkpoint() {
+fn restore_on_one_host(program: Program) {
     let cluster = Cluster::on_loopback(1);
     let node = &cluster.nodes[0];
     let mut run = node.client();
-    let (master, members) = start(node, &mut run);
+    let (master, members) = start(node, &mut run, program);
     await_rings(&members);
     restart(node, run, master);
 }
 
-#[test]
-fn tasks_of_several_hosts_with_open_requests_move_and_are_restored() {
+fn move_and_restore_on_several_hosts(program: Program) {
     let cluster = Cluster::on_loopback(3);
     let node = &cluster.nodes[0];
     let mut run = node.client();
-    let (master, members) = start(node, &mut run);
+    let (master, members) = start(node, &mut run, program);
     move_all(node, &tids(&members));
     restart(node, run, master);
+}
+
+#[test]
+fn tasks_with_open_requests_move_from_host_to_host() {
+    move_from_one_host(REQUESTS);
+}
+
+#[test]
+fn tasks_of_one_host_with_open_requests_are_restored_from_their_checkpoint() {
+    restore_on_one_host(REQUESTS);
+}
+
+#[test]
+fn tasks_of_several_hosts_with_open_requests_move_and_are_restored() {
+    move_and_restore_on_several_hosts(REQUESTS);
+}
+
+#[test]
+fn tasks_that_receive_into_buffers_move_from_host_to_host() {
+    move_from_one_host(INTO);
+}
+
+#[test]
+fn tasks_of_one_host_that_receive_into_buffers_are_restored_from_their_checkpoint() {
+    restore_on_one_host(INTO);
+}
+
+#[test]
+fn tasks_of_several_hosts_that_receive_into_buffers_move_and_are_restored() {
+    move_and_restore_on_several_hosts(INTO);
 }

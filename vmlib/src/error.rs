@@ -217,6 +217,53 @@ pub enum RecvError {
     Task(#[from] TaskError),
 }
 
+/// Why there is no message in a buffer.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RecvIntoError {
+    /// The first message that was asked for is longer than the buffer. It stays in the inbox.
+    #[error(
+        "the message (tag {tag}, {len} bytes, from {from}) is longer than the buffer of {room} bytes, and \
+         stays in the inbox: receive it with `recv`, or into a longer buffer"
+    )]
+    TooLong {
+        /// The sender of the message.
+        from: Tid,
+        /// Tag of the message.
+        tag: i32,
+        /// Length of the message. Bytes.
+        len: usize,
+        /// Length of the buffer. Bytes.
+        room: usize,
+    },
+    /// The length of the first message that was asked for is no multiple of that of a number. The message
+    /// stays in the inbox.
+    #[error(
+        "the message (tag {tag}, {len} bytes, from {from}) is no slice of {wanted}, {size} bytes each, and \
+         stays in the inbox: receive it with `recv`"
+    )]
+    NoNumbers {
+        /// The sender of the message.
+        from: Tid,
+        /// Tag of the message.
+        tag: i32,
+        /// Length of the message. Bytes.
+        len: usize,
+        /// The type that was asked for.
+        wanted: &'static str,
+        /// Bytes of one number.
+        size: usize,
+    },
+    /// There is no message.
+    #[error(transparent)]
+    Recv(#[from] RecvError),
+}
+
+impl From<TaskError> for RecvIntoError {
+    fn from(error: TaskError) -> Self {
+        RecvIntoError::Recv(error.into())
+    }
+}
+
 /// Why a send or receive was not started.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {

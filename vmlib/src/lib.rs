@@ -51,6 +51,7 @@
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
 //! | start to send and receive, and compute meanwhile | [`Task::start_send`], [`Task::start_send_bytes`], [`Task::start_send_slice`], [`Task::start_recv`] |
 //! | ... and complete that | [`Request::test`], [`Request::wait`], [`Request::cancel`], [`Task::wait_any`], [`Task::wait_all`] |
+//! | ... into memory of the program, with the fewest copies | [`Task::recv_into`], [`Task::recv_slice_into`], [`Task::recv_into_timeout`], [`Task::recv_slice_into_timeout`] |
 //! | read what was received | [`Message::value`], [`Message::bytes`], [`Message::slice`], [`Message::read_into`] |
 //! | be told | [`Task::watch_task`], [`Task::watch_hosts`], [`Task::recv_event`], [`Task::next`] |
 //! | work as a group | [`Task::join`], [`Task::leave`], [`Task::group`], [`Task::await_members`], [`Task::refresh`], [`Task::barrier`] |
@@ -68,8 +69,9 @@
 //! const STOP: i32 = 2;
 //! let mut row = vec![0.0f64; 1000];
 //! while vm.probe(ANY, STOP)?.is_none() {
-//!     // One copy, from the message into the program's own memory.
-//!     vm.recv(left, ROW)?.read_into(&mut row)?;
+//!     // Into the program's own memory; the row may be shorter than that.
+//!     let count = vm.recv_slice_into(left, ROW, &mut row)?.len / size_of::<f64>();
+//!     println!("{:?}", &row[..count]);
 //! }
 //! let late = vm.recv_timeout(left, ROW, Duration::from_secs(1))?;
 //! # Ok(())
@@ -86,6 +88,11 @@
 //! | ring | between two tasks of one application on one host: memory that both map. Short messages take about a microsecond |
 //! | the sender's memory | the same pair, from 32 KiB on: the receiver copies a message out of the memory of the sender, which waits up to a millisecond for that. Then, and where the system refuses it, the message goes another way |
 //! | direct connection | between two tasks of one application on two hosts: a TCP connection to the daemon's port, with keys of its own |
+//!
+//! [`Task::recv`] returns the message in fresh memory. [`Task::recv_into`] has the library copy it into a
+//! buffer of the program: from the sender's memory in one copy, from a ring or a connection without a
+//! detour. A message that came before the call is copied once more, out of the inbox. A long message costs
+//! least that way, because the system has to clear fresh memory page by page.
 //!
 //! A ring or connection is closed when one of its tasks moves or ends, or when the pair has not used it for
 //! 4 to 8 s. Portable tasks have none. The page `docs/protocol.md` has the rules, `docs/performance.md` the
@@ -255,6 +262,7 @@ mod send;
 mod started;
 
 mod recv;
+mod recv_into;
 
 mod nonblocking;
 
@@ -306,8 +314,8 @@ pub use checkpoints::Checkpointed;
 pub use collectives::{Op, Operands};
 pub use daemon_lost::STATUS_DAEMON_LOST;
 pub use error::{
-    ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RequestError, SendError,
-    SpawnError, StartError, TaskError, ValueError, WaitError,
+    ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RecvIntoError,
+    RequestError, SendError, SpawnError, StartError, TaskError, ValueError, WaitError,
 };
 pub use group::{Group, Members};
 pub use init::init;

@@ -3,8 +3,8 @@
 //! A message is a run of bytes with a sender and a tag. What the bytes mean is agreed between
 //! sender and receiver, by the tag as a rule: a serde value (MessagePack), raw bytes, or a slice of
 //! numbers (little-endian, one after the other). A received body is handed out without a copy
-//! where alignment allows: [`Message::slice`] borrows, and [`Message::read_into`] is the one copy
-//! for programs that have a buffer of their own.
+//! where alignment allows: [`Message::slice`] borrows, and [`Message::read_into`] copies into a buffer of
+//! the program. [`crate::Task::recv_into`] receives there at once.
 
 use crate::error::ValueError;
 pub use crate::number::Number;
@@ -161,7 +161,7 @@ impl From<Received> for Message {
     }
 }
 
-/// All of a waiting message but its bytes.
+/// All of a message but its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
     /// The task that sent the message.
@@ -170,6 +170,16 @@ pub struct Envelope {
     pub tag: i32,
     /// Its length in bytes.
     pub len: usize,
+}
+
+impl From<vm_endpoint::Envelope> for Envelope {
+    fn from(found: vm_endpoint::Envelope) -> Self {
+        Envelope {
+            from: found.from,
+            tag: found.tag,
+            len: found.len,
+        }
+    }
 }
 
 /// A user's value as MessagePack, structs as arrays.

@@ -16,6 +16,7 @@ use crate::{
     message::{Number, encode_slice, encode_value},
     primitive::{Attempt, Core, Shared, none_or_wait},
     recv::user_filter,
+    ring::Until,
     send::check,
     started::SendId,
 };
@@ -126,7 +127,7 @@ impl Task {
         let filter = user_filter(from, tag);
         self.start(|core, now| {
             // The messages in rings go to receives that were started before, or are unread.
-            core.read_rings(None);
+            core.read_rings(Until::Empty);
             let id = core.endpoint.start_receive(now, filter, &mut core.out);
             Operation::Receive(id, filter)
         })
@@ -158,7 +159,7 @@ impl Task {
         requests: &mut [Request],
     ) -> Result<Option<(usize, Completed)>, WaitError> {
         self.shared.run(|core, now| {
-            core.read_rings(None);
+            core.read_rings(Until::Empty);
             let mut first_error = None;
             let mut is_open = false;
             for (index, request) in requests.iter_mut().enumerate() {
@@ -192,7 +193,7 @@ impl Task {
     /// that are complete.
     pub fn wait_all(&self, requests: &mut [Request]) -> Result<Vec<Completed>, WaitError> {
         self.shared.run(|core, now| {
-            core.read_rings(None);
+            core.read_rings(Until::Empty);
             let mut all = true;
             for operation in requests.iter().filter_map(|it| it.operation) {
                 all &= operation.is_complete(core, now)?;
@@ -241,7 +242,7 @@ impl Request {
         let operation = self.operation.ok_or(WaitError::NotOpen)?;
         let mut looked = false;
         let result = self.shared.run(|core, now| {
-            core.read_rings(None);
+            core.read_rings(Until::Empty);
             Ok::<_, WaitError>(match operation.is_complete(core, now)? {
                 true => Attempt::Done(Some(operation.complete(core))),
                 false => none_or_wait(until, now, &mut looked),

@@ -102,6 +102,11 @@ pub(crate) fn encode_slice<T: Number>(numbers: &[T]) -> Bytes {
 /// Copies a body of exactly their length into `numbers`.
 pub(crate) fn fill<T: Number>(numbers: &mut [T], body: &[u8]) {
     bytemuck::cast_slice_mut(numbers).copy_from_slice(body);
+    from_little_endian(numbers);
+}
+
+/// Makes numbers of what are the bytes of a message.
+pub(crate) fn from_little_endian<T: Number>(numbers: &mut [T]) {
     if cfg!(target_endian = "big") {
         for number in numbers {
             *number = number.swapped_if_big();

@@ -34,7 +34,7 @@ use crate::{
     portable_state::{LibraryState, Own},
     requests::Requests,
     resend,
-    ring::{self, NARROW, Rings, Watch},
+    ring::{self, NARROW, Rings, Until, Watch},
     started::StartedSends,
     two_phase::TwoPhase,
 };
@@ -360,7 +360,7 @@ impl Shared {
             let rings = core.watch_rings(read);
             if rings.is_ready() || read && core.rings.have_more(&core.endpoint) {
                 // An attempt that looks at no ring must not keep this thread from the sockets.
-                core.read_rings(None);
+                core.read_rings(Until::Empty);
                 core.watch = rings;
                 self.wake(&core);
                 return Ok(core);
@@ -418,7 +418,7 @@ impl Shared {
     }
 
     /// Lets the other threads look again.
-    fn wake(&self, core: &Core) {
+    pub(crate) fn wake(&self, core: &Core) {
         if core.sleepers > 0 {
             self.changed.notify_all();
         }
@@ -573,7 +573,7 @@ impl Core {
     fn ready(&mut self, sockets: &Sockets, ready: Ready) -> Result<(), LinkError> {
         if ready.direct {
             self.rings.look(&mut self.endpoint, now());
-            self.read_rings(None);
+            self.read_rings(Until::Empty);
         }
         if ready.read {
             self.read(sockets, now())?;
@@ -585,7 +585,7 @@ impl Core {
         for _ in 0..READS_MAX {
             self.more = self.incoming.read(&sockets.data)? == ReadResult::More;
             // Chunks that peers wrote into rings before these frames go before them.
-            self.rings.read(&mut self.endpoint, None);
+            self.rings.read(&mut self.endpoint, Until::Empty);
             while let Some(frame) = self.incoming.next_frame()? {
                 self.handle(frame, sockets, now)?;
             }

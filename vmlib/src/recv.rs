@@ -14,6 +14,7 @@ use crate::{
     message::{Envelope, Message, Source, Tag},
     notify::Event,
     primitive::{Attempt, Core, Shared, none_or_wait},
+    ring::Until,
 };
 use std::time::Duration;
 use vm_endpoint::{EndpointError, Filter, Received, Time};
@@ -82,16 +83,12 @@ impl Task {
         let filter = user_filter(from, tag);
         let mut looked = false;
         self.shared.run(|core, now| {
-            core.read_rings(None);
+            core.read_rings(Until::Empty);
             let Some(found) = core.endpoint.peek(&filter) else {
                 core.can_come(&filter, now)?;
                 return Ok(none_or_wait(Some(now), now, &mut looked));
             };
-            Ok(Attempt::Done(Some(Envelope {
-                from: found.from,
-                tag: found.tag,
-                len: found.len,
-            })))
+            Ok(Attempt::Done(Some(found.into())))
         })
     }
 
@@ -168,7 +165,7 @@ impl Core {
         if received.is_some() || self.rings.is_empty() {
             return received;
         }
-        let received = self.read_rings(Some(filter));
+        let received = self.read_rings(Until::Message(filter));
         // A message of several chunks, or one behind an earlier chunk, is in the inbox now.
         received.or_else(|| self.endpoint.take(now, filter, &mut self.out))
     }

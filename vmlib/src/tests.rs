@@ -8,5 +8,6 @@ mod members;
 mod messages;
 mod nonblocking;
 mod process;
+mod recv_into;
 mod relay;
 mod requests;

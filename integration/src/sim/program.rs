@@ -7,6 +7,7 @@
 
 mod asking;
 mod directs;
+mod receives;
 mod requests;
 mod rings;
 
@@ -133,6 +134,8 @@ pub struct Program {
     /// spawned tasks.
     births: Vec<(u64, u32, Vec<Tid>)>,
     received: u64,
+    /// What the receive that has posted a buffer selects.
+    posted: Option<Filter>,
     /// The rings, by peer.
     rings: BTreeMap<Tid, End>,
     /// Chunks that a freeze has taken from rings.
@@ -167,6 +170,7 @@ impl Program {
             watches: BTreeMap::new(),
             births: Vec::new(),
             received: 0,
+            posted: None,
             rings: BTreeMap::new(),
             kept: Vec::new(),
             directs: BTreeMap::new(),
@@ -301,22 +305,26 @@ impl Program {
             Doing::Receiving { filter, until } => {
                 let (filter, until) = (*filter, *until);
                 if self.receive(&filter, scene)? && !scene.quiet {
+                    self.withdraw();
                     return Ok(Some(self.think(scene)));
                 }
                 if self.endpoint.peek(&filter).is_some() {
                     return Ok(None);
                 }
                 if scene.now >= until && !scene.quiet {
+                    self.withdraw();
                     return Ok(Some(self.think(scene)));
                 }
                 let until = (!scene.quiet).then_some(until);
                 if scene.quiet && filter != ANY {
+                    self.withdraw();
                     self.doing = Doing::Receiving {
                         filter: ANY,
                         until: scene.now,
                     };
                     return Ok(None);
                 }
+                self.post(filter);
                 Ok(Some(self.wait(until)))
             }
             Doing::Asking(asking) => {
@@ -456,23 +464,6 @@ impl Program {
                 ..ANY
             },
         }
-    }
-
-    /// Receives one message if there is one.
-    fn receive(&mut self, filter: &Filter, scene: &mut Scene) -> Result<bool, String> {
-        let Some(message) = self.endpoint.take(scene.now, filter, scene.out) else {
-            return Ok(false);
-        };
-        self.received += 1;
-        let struck = self.received.is_multiple_of(50);
-        if struck && scene.sabotage == Some(Sabotage::Lose) {
-            return Ok(true);
-        }
-        scene.ledger.receive(self.me, filter, &message)?;
-        if struck && scene.sabotage == Some(Sabotage::DeliverTwice) {
-            scene.ledger.receive(self.me, filter, &message)?;
-        }
-        Ok(true)
     }
 
     /// Handles a frame from the daemon.

@@ -21,6 +21,7 @@
 //! end waits for its last chunk. A task that is killed leaves none: no later chunk of it is taken,
 //! and an incomplete message is never received.
 
+mod posted;
 mod receives;
 mod rings;
 

@@ -7,7 +7,8 @@
 //! A receive selects by context, source and tag. Messages that it does not select stay in the
 //! inbox. Of the messages that it selects, it gets the one that became whole first, so a receive
 //! from any source keeps the order of each pair. A message that a started receive selects goes to it
-//! ([`crate::receives`]).
+//! ([`crate::receives`]). A receive call may have posted a buffer, into which its message goes
+//! ([`crate::posted`]).
 //!
 //! The inbox is *open* while the cost of whole unread messages is below its limit. The endpoint of
 //! a closed inbox acknowledges nothing, so every sender stops within its window. Incomplete
@@ -16,6 +17,7 @@
 
 use crate::{
     message::{Envelope, Filter, Received, ReceivedState},
+    posted::{Buffer, Incomplete, NotFilled, Posted, Room},
     receives::{Arrived, ReceiveId, Receives},
 };
 use serde::{Deserialize, Serialize};
@@ -43,10 +45,6 @@ struct PartState {
     bytes: Body,
 }
 
-/// The bytes of a chunk could not be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NotFilled;
-
 /// The unread messages of one task.
 #[derive(Debug, Clone)]
 pub struct Inbox {
@@ -60,6 +58,8 @@ pub struct Inbox {
     arrivals: u64,
     /// Receives that were started, with the messages that they hold.
     receives: Receives,
+    /// The buffer of a receive call.
+    posted: Option<Posted>,
 }
 
 /// The whole messages of one context.
@@ -80,6 +80,29 @@ struct Part {
     bytes: Vec<u8>,
 }
 
+impl Part {
+    /// A message without its first byte.
+    fn begun(context: u32, tag: i32, total: u64) -> Self {
+        Part {
+            context,
+            tag,
+            total,
+            bytes: Vec::with_capacity(FIRST_BUFFER_MAX.min(total as usize)),
+        }
+    }
+
+    /// The same without its bytes.
+    fn of(&self, from: Tid) -> Incomplete {
+        Incomplete {
+            from,
+            context: self.context,
+            tag: self.tag,
+            total: self.total,
+            filled: self.bytes.len(),
+        }
+    }
+}
+
 impl Inbox {
     /// An empty inbox. The inbox is open below `limit_bytes` of unread messages.
     pub fn new(limit_bytes: u64) -> Self {
@@ -90,16 +113,21 @@ impl Inbox {
             parts: BTreeMap::new(),
             arrivals: 0,
             receives: Receives::default(),
+            posted: None,
         }
     }
 
     /// The state of the inbox: whole messages by arrival, those that started receives hold among them,
-    /// and incomplete messages. Started receives are no part of it.
+    /// and incomplete messages. Started receives and posted buffers are no part of it, what they hold is.
     pub(crate) fn state(&self) -> InboxState {
         let conversations = self.conversations.values();
         let unread = conversations.flat_map(|it| &it.messages);
         let unread = unread.map(|(arrival, message)| (*arrival, message));
-        let mut messages: Vec<_> = unread.chain(self.receives.held()).collect();
+        let landed = self.landed();
+        let landed = landed
+            .as_ref()
+            .map(|(arrival, message)| (*arrival, message));
+        let mut messages: Vec<_> = unread.chain(self.receives.held()).chain(landed).collect();
         messages.sort_by_key(|(arrival, _)| *arrival);
         let messages = messages.into_iter().map(|(_, message)| message.state());
         let parts = self.parts.iter().map(|(from, part)| PartState {
@@ -109,6 +137,14 @@ impl Inbox {
             total: part.total,
             bytes: Body::from(part.bytes.clone()),
         });
+        let landing = self.posted.as_ref().and_then(Posted::part);
+        let parts = parts.chain(landing.map(|(part, bytes)| PartState {
+            from: part.from,
+            context: part.context,
+            tag: part.tag,
+            total: part.total,
+            bytes: Body::from(bytes.to_vec()),
+        }));
         InboxState {
             messages: messages.collect(),
             parts: parts.collect(),
@@ -171,17 +207,17 @@ impl Inbox {
             self.discard_part(header.from);
             return self.push(Received::of(&header, body));
         }
-        let fill = |into: &mut Vec<u8>| {
-            into.extend_from_slice(&body);
+        let fill = |room: Room<'_>| {
+            room.put(&body);
             true
         };
         let accepted = self.accept_filled(&header, body.len(), None, fill);
         debug_assert_eq!(accepted, Ok(None), "a copy cannot fail");
     }
 
-    /// Like [`Inbox::accept`], for a chunk whose `len` bytes are not read yet: `fill` appends them to
-    /// the message. A message that becomes whole, and that `wanted` selects, is returned and is not
-    /// in the inbox.
+    /// Like [`Inbox::accept`], for a chunk whose `len` bytes are not read yet: `fill` puts them into
+    /// their room. A message that becomes whole, that `wanted` selects, and that does not land in a
+    /// posted buffer, is returned and is not in the inbox.
     ///
     /// # Errors
     /// [`NotFilled`] if `fill` fails: nothing was taken.
@@ -190,8 +226,16 @@ impl Inbox {
         header: &Header,
         len: usize,
         wanted: Option<&Filter>,
-        fill: impl FnOnce(&mut Vec<u8>) -> bool,
+        fill: impl FnOnce(Room<'_>) -> bool,
     ) -> Result<Option<Received>, NotFilled> {
+        let arrival = self.arrivals + 1;
+        if let Some(posted) = self.posted_for(header) {
+            if posted.extend(header, len, fill)? {
+                posted.complete(arrival);
+                self.arrivals = arrival;
+            }
+            return Ok(None);
+        }
         let Some(body) = self.extend_part(header, len, fill)? else {
             return Ok(None);
         };
@@ -211,7 +255,7 @@ impl Inbox {
         &mut self,
         header: &Header,
         len: usize,
-        fill: impl FnOnce(&mut Vec<u8>) -> bool,
+        fill: impl FnOnce(Room<'_>) -> bool,
     ) -> Result<Option<Vec<u8>>, NotFilled> {
         let Header {
             from,
@@ -223,12 +267,7 @@ impl Inbox {
         } = *header;
         let before = self.parts.remove(&from);
         let mut part = match offset {
-            0 => Part {
-                context,
-                tag,
-                total,
-                bytes: Vec::with_capacity(FIRST_BUFFER_MAX.min(total as usize)),
-            },
+            0 => Part::begun(context, tag, total),
             _ => before.unwrap_or_default(),
         };
         let filled = part.bytes.len();
@@ -237,7 +276,7 @@ impl Inbox {
         if !continues || (filled + len) as u64 > total {
             return Ok(None);
         }
-        if !fill(&mut part.bytes) || part.bytes.len() != filled + len {
+        if !fill(Room::End(&mut part.bytes)) || part.bytes.len() != filled + len {
             part.bytes.truncate(filled);
             self.parts.insert(from, part);
             return Err(NotFilled);
@@ -264,6 +303,10 @@ impl Inbox {
 
     /// Adds an unread message at the place of its arrival number.
     fn insert(&mut self, arrival: u64, message: Received) {
+        let posted = self.posted.as_ref();
+        if posted.is_some_and(|posted| posted.filter().selects(&message)) {
+            self.unland_part();
+        }
         self.unread_bytes += message.cost();
         let conversation = self.conversations.entry(message.context).or_default();
         conversation.insert(arrival, message);
@@ -272,6 +315,9 @@ impl Inbox {
     /// Drops an incomplete message whose rest will not arrive.
     pub fn discard_part(&mut self, from: Tid) {
         self.parts.remove(&from);
+        if let Some(posted) = &mut self.posted {
+            posted.discard_part(from);
+        }
     }
 
     /// Removes and returns the first message that the filter selects.
@@ -312,6 +358,101 @@ impl Inbox {
     /// Number of the receives that were started and neither claimed nor cancelled.
     pub fn receives(&self) -> usize {
         self.receives.len()
+    }
+
+    /// Posts the buffer of a receive call. A message that the call selects, and of which a part has come,
+    /// goes on there. `false` if there is a posted buffer.
+    pub(crate) fn post(&mut self, posted: Posted) -> bool {
+        if self.posted.is_some() {
+            return false;
+        }
+        let has_unread = self.peek(posted.filter()).is_some();
+        let posted = self.posted.insert(posted);
+        let is_for_call = |message: &Incomplete| {
+            !has_unread && posted.takes(message) && !self.receives.awaits(message)
+        };
+        let part = match posted.filter().from {
+            Some(from) => self.parts.get_key_value(&from),
+            None => self
+                .parts
+                .iter()
+                .find(|(from, part)| is_for_call(&part.of(**from))),
+        };
+        let part = part.map(|(from, part)| part.of(*from)).filter(is_for_call);
+        if let Some(message) = part
+            && let Some(part) = self.parts.remove(&message.from)
+        {
+            posted.begin(message, &part.bytes);
+        }
+        true
+    }
+
+    /// Whether the posted buffer holds a whole message.
+    pub(crate) fn has_landed(&self) -> bool {
+        self.posted.as_ref().is_some_and(|it| it.whole().is_some())
+    }
+
+    /// Removes the posted buffer if it holds a whole message.
+    pub(crate) fn claim_posted(&mut self) -> Option<(Envelope, Buffer)> {
+        let (_, envelope) = self.posted.as_ref()?.whole()?;
+        let posted = self.posted.take()?;
+        Some((envelope, posted.into_buffer()))
+    }
+
+    /// Removes the posted buffer. Its message moves into the inbox, where it has the same place as if it
+    /// had come there. A started receive may take it.
+    pub(crate) fn withdraw(&mut self) {
+        self.unland_part();
+        let landed = self.landed();
+        self.posted = None;
+        if let Some((arrival, message)) = landed
+            && let Err(message) = self.receives.offer(arrival, message)
+        {
+            self.insert(arrival, message);
+        }
+    }
+
+    /// The posted buffer, if a chunk goes there: it continues the message in the buffer, or begins a
+    /// message that the call would get.
+    fn posted_for(&mut self, header: &Header) -> Option<&mut Posted> {
+        self.posted.as_ref()?;
+        if header.offset == 0 {
+            self.discard_part(header.from);
+            let message = Incomplete::of(header);
+            let posted = self.posted.as_ref()?;
+            if posted.takes(&message)
+                && !self.receives.awaits(&message)
+                && self.peek(posted.filter()).is_none()
+            {
+                self.posted.as_mut()?.begin(message, &[]);
+            }
+        }
+        self.posted
+            .as_mut()
+            .filter(|it| it.has_part_of(header.from))
+    }
+
+    /// Moves an incomplete message out of the posted buffer.
+    fn unland_part(&mut self) {
+        let Some((message, bytes)) = self.posted.as_mut().and_then(Posted::take_part) else {
+            return;
+        };
+        let mut part = Part::begun(message.context, message.tag, message.total);
+        part.bytes.extend_from_slice(bytes);
+        self.parts.insert(message.from, part);
+    }
+
+    /// A copy of the whole message in the posted buffer, with its arrival number.
+    fn landed(&self) -> Option<Arrived> {
+        let posted = self.posted.as_ref()?;
+        let (arrival, envelope) = posted.whole()?;
+        let message = Received {
+            from: envelope.from,
+            context: envelope.context,
+            tag: envelope.tag,
+            body: posted.body(&envelope),
+        };
+        Some((arrival, message))
     }
 
     fn take_arrived(&mut self, filter: &Filter) -> Option<Arrived> {

@@ -7,7 +7,8 @@
 //!
 //! Reading order: [`channel`] (one direction between two ends: numbers, acknowledgements, credit),
 //! `pair` (both directions), [`ring`] (the route past the daemon), [`message`], [`inbox`] (messages that were
-//! received and not read), [`receives`] (receives that the program has started), [`endpoint`] (all pairs of one end), [`keeper`].
+//! received and not read), [`receives`] (receives that the program has started), [`posted`] (the buffer of a
+//! receive call), [`endpoint`] (all pairs of one end), [`keeper`].
 //!
 //! Invariants: no code of this crate does I/O, reads a clock or draws a random number. The caller
 //! passes the [`Time`] of each step, and gets frames in an outbox. So the task library, the daemon
@@ -19,6 +20,7 @@ pub mod inbox;
 pub mod keeper;
 pub mod message;
 mod pair;
+pub mod posted;
 pub mod receives;
 pub mod ring;
 pub mod sending;
@@ -27,6 +29,7 @@ pub mod time;
 pub use endpoint::{Endpoint, EndpointConfig, EndpointState, Notice};
 pub use keeper::{Keeper, KeeperFull};
 pub use message::{Envelope, Filter, Received, ReceivedState};
+pub use posted::{Buffer, Posted, Room};
 pub use receives::ReceiveId;
 pub use ring::{NoRing, Ring, RingError, RingRead, RingUse};
 pub use sending::{EndpointError, SendProgress, Sending, SendingState};

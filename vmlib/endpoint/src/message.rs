@@ -18,9 +18,14 @@ pub struct Filter {
 impl Filter {
     /// Whether the filter selects a message.
     pub(crate) fn selects(&self, message: &Received) -> bool {
-        self.context == message.context
-            && self.from.is_none_or(|from| from == message.from)
-            && self.tag.is_none_or(|tag| tag == message.tag)
+        self.admits(message.from, message.context, message.tag)
+    }
+
+    /// Whether the filter selects a message with that sender, context and tag.
+    pub(crate) fn admits(&self, from: Tid, context: u32, tag: i32) -> bool {
+        self.context == context
+            && self.from.is_none_or(|wanted| wanted == from)
+            && self.tag.is_none_or(|wanted| wanted == tag)
     }
 }
 

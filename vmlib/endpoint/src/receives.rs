@@ -13,7 +13,10 @@
 //! chooses again has the same messages as before to choose from and one more, so a receive that holds a
 //! message holds one afterwards.
 
-use crate::message::{Filter, Received};
+use crate::{
+    message::{Filter, Received},
+    posted::Incomplete,
+};
 use std::collections::BTreeMap;
 
 /// Number of a started receive. A later receive has a higher number.
@@ -58,6 +61,15 @@ impl Receives {
     /// Whether a receive holds a message.
     pub fn holds(&self, id: ReceiveId) -> bool {
         self.all.get(&id).is_some_and(|it| it.held.is_some())
+    }
+
+    /// Whether a pending receive selects a message that is not whole yet.
+    pub fn awaits(&self, message: &Incomplete) -> bool {
+        let Incomplete {
+            from, context, tag, ..
+        } = *message;
+        let mut pending = self.all.values().filter(|it| it.held.is_none());
+        self.pending > 0 && pending.any(|it| it.filter.admits(from, context, tag))
     }
 
     /// Gives a new message to the first pending receive that selects it.

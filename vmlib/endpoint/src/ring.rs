@@ -72,7 +72,8 @@ impl Ring for NoRing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RingRead {
     /// The chunk was taken, or was a duplicate: the ring has no use for it any more. The message
-    /// is there if the chunk is a whole message and the wanted one; else the chunk is in the inbox.
+    /// is there if it is whole now and the wanted one; else the chunk is in the inbox or in a posted
+    /// buffer.
     Taken(Option<Received>),
     /// Earlier chunks are missing. The chunk stays in the ring until the daemon has brought them.
     Early,

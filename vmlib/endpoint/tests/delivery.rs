@@ -5,8 +5,8 @@ use bytes::Bytes;
 use proptest::{prelude::*, test_runner::RngSeed};
 use std::collections::{BTreeMap, VecDeque};
 use vm_endpoint::{
-    Endpoint, EndpointConfig, EndpointError, Filter, Keeper, Notice, Received, SendProgress,
-    Sending, Time,
+    Buffer, Endpoint, EndpointConfig, EndpointError, Filter, Keeper, Notice, Posted, Received,
+    SendProgress, Sending, Time,
 };
 use vm_wire::{
     Frame, Header, HostId, MachineId, Op, Tid,
@@ -42,6 +42,16 @@ enum Step {
         from: Option<usize>,
         tag: Option<i32>,
     },
+    /// A receive call posts a buffer of that length. `leaves`: it withdraws the buffer when a message is
+    /// whole there, else it receives the message.
+    Post {
+        at: usize,
+        from: Option<usize>,
+        tag: Option<i32>,
+        length: usize,
+        leaves: bool,
+    },
+    Withdraw(usize),
     Resend {
         from: usize,
         to: usize,
@@ -63,6 +73,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..1000usize).prop_map(Step::Double),
         3 => (end(), prop::option::of(end()), prop::option::of(0..3))
             .prop_map(|(at, from, tag)| Step::Take { at, from, tag }),
+        2 => (end(), prop::option::of(end()), prop::option::of(0..3), 0..LENGTHS.len(), any::<bool>())
+            .prop_map(|(at, from, tag, length, leaves)| {
+                Step::Post { at, from, tag, length: LENGTHS[length], leaves }
+            }),
+        1 => end().prop_map(Step::Withdraw),
         1 => (end(), end()).prop_map(|(from, to)| Step::Resend { from, to }),
         1 => end().prop_map(Step::LinkMade),
         1 => end().prop_map(Step::Moved),
@@ -80,6 +95,8 @@ struct Scene {
     hosts: Vec<u16>,
     incarnations: Vec<u32>,
     keeper: Keeper,
+    /// What the posted buffer of each end is for, and whether its call leaves.
+    posts: Vec<Option<(Filter, bool)>>,
     sendings: Vec<Option<Sending>>,
     wire: Vec<Frame>,
     /// Messages that were sent and not yet received, by sender and receiver.
@@ -115,6 +132,7 @@ impl Scene {
             hosts: (1..=ENDS as u16).collect(),
             incarnations: vec![1; ENDS],
             keeper: Keeper::new(),
+            posts: vec![None; ENDS],
             sendings: (0..ENDS).map(|_| None).collect(),
             wire: Vec::new(),
             expected: BTreeMap::new(),
@@ -181,6 +199,7 @@ impl Scene {
         let to = end_of(frame.header.to);
         if self.ends[to].is_some() {
             self.with(to, |end, now, out| end.handle(now, frame, out));
+            self.claim(to);
         } else {
             let mut out = VecDeque::new();
             self.keeper.handle(self.now, &frame, &mut out);
@@ -204,23 +223,60 @@ impl Scene {
                 .map(|message| (message.from, message.tag, message.body.len()))
         );
         let Some(Received {
-            from: source,
-            tag: with,
-            body,
-            ..
+            from, tag, body, ..
         }) = received
         else {
             return false;
         };
-        assert!(from.is_none_or(|from| tid(from) == source));
+        self.received(at, &filter, (from, tag, body));
+        true
+    }
+
+    /// Checks that a message is the first sent message that the filter selects.
+    fn received(&mut self, at: usize, filter: &Filter, (source, tag, body): (Tid, i32, Bytes)) {
+        assert!(filter.from.is_none_or(|from| from == source));
         let pair = (end_of(source), at);
         let expected = self.expected.get_mut(&pair).expect("something was sent");
         let first = expected
             .iter()
-            .position(|(sent_tag, _)| tag.is_none_or(|tag| tag == *sent_tag))
+            .position(|(sent_tag, _)| filter.tag.is_none_or(|tag| tag == *sent_tag))
             .expect("no more is received than was sent");
-        assert_eq!(expected.remove(first), Some((with, body)));
-        true
+        assert_eq!(expected.remove(first), Some((tag, body)));
+    }
+
+    fn post(&mut self, at: usize, filter: Filter, length: usize, leaves: bool) {
+        // A call that finds a message takes it, and posts no buffer.
+        if self.with(at, |end, _, _| end.peek(&filter)).is_some() {
+            return;
+        }
+        let buffer = Buffer::Own(vec![0xee; length].into());
+        let posted = Posted::new(filter, 1, buffer);
+        if self.with(at, |end, _, _| end.post(posted)) {
+            assert!(self.posts[at].is_none(), "an end has one posted buffer");
+            self.posts[at] = Some((filter, leaves));
+        }
+    }
+
+    fn withdraw(&mut self, at: usize) {
+        self.posts[at] = None;
+        self.with(at, |end, _, _| end.withdraw());
+    }
+
+    /// The receive call finds its message in the buffer, or leaves.
+    fn claim(&mut self, at: usize) {
+        if !self.with(at, |end, _, _| end.has_landed()) {
+            return;
+        }
+        match self.posts[at] {
+            Some((filter, false)) => {
+                let claimed = self.with(at, |end, _, _| end.claim_posted());
+                let (found, buffer) = claimed.expect("the message is whole");
+                let body = Bytes::copy_from_slice(&buffer.bytes()[..found.len]);
+                self.posts[at] = None;
+                self.received(at, &filter, (found.from, found.tag, body));
+            }
+            _ => self.withdraw(at),
+        }
     }
 
     fn located(&mut self, located: &Located) {
@@ -261,6 +317,21 @@ impl Scene {
             Step::Take { at, from, tag } => {
                 self.take(at, from, tag);
             }
+            Step::Post {
+                at,
+                from,
+                tag,
+                length,
+                leaves,
+            } => {
+                let filter = Filter {
+                    from: from.map(tid),
+                    tag,
+                    ..ANYTHING
+                };
+                self.post(at, filter, length, leaves);
+            }
+            Step::Withdraw(at) => self.withdraw(at),
             Step::Resend { from, to } => {
                 let order = Frame::new(Header::new(Op::Resend), Bytes::new());
                 self.deliver(order.between(tid(to), tid(from)));
@@ -299,6 +370,7 @@ impl Scene {
             *end = Endpoint::of(now, vm_wire::decode(&kept).expect("it was kept"), config);
             end.renew(now, out);
         });
+        self.posts[at] = None;
     }
 
     fn tick(&mut self) {

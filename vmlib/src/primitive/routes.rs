@@ -7,10 +7,10 @@ use crate::{
     image::Section,
     link::{Sockets, write_in_handler},
     resend::{self, Again, Retains},
-    ring::{self, Watch},
+    ring::{self, Until, Watch},
 };
 use std::sync::TryLockError;
-use vm_endpoint::{Filter, Received, Time};
+use vm_endpoint::{Received, Time};
 use vm_wire::{
     CodecError, Frame, Header, Message, Op,
     task::{DirectDial, DirectOpen, RingClosed, RingOpen},
@@ -65,17 +65,17 @@ impl Core {
     }
 
     /// Takes all chunks that are in rings or have come by direct connections, up to a message that
-    /// `wanted` selects. While a thread polls, it alone reads the connections, as the data socket.
-    pub(crate) fn read_rings(&mut self, wanted: Option<&Filter>) -> Option<Received> {
+    /// `until` names. While a thread polls, it alone reads the connections, as the data socket.
+    pub(crate) fn read_rings(&mut self, until: Until<'_>) -> Option<Received> {
         if self.rings.is_empty() {
             return None;
         }
-        let found = self.rings.read(&mut self.endpoint, wanted);
-        if found.is_some() || self.poller != Poller::Nobody {
+        let found = self.rings.read(&mut self.endpoint, until);
+        let is_over = found.is_some() || until.has_landed(&self.endpoint);
+        if is_over || self.poller != Poller::Nobody {
             return found;
         }
-        self.rings
-            .read_directs(&mut self.endpoint, recent(), wanted)
+        self.rings.read_directs(&mut self.endpoint, recent(), until)
     }
 
     /// Makes a direct connection that the daemon has prepared.

@@ -9,7 +9,10 @@
 //! The task that dials writes the opening, and then awaits the first frame of its peer before it sends:
 //! the peer's daemon may refuse the connection.
 
-use super::keyed::{FLAGS, INCOMING, Keyed};
+use super::{
+    keyed::{FLAGS, INCOMING, Keyed},
+    until::Until,
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{OwnedFd, RawFd},
@@ -20,7 +23,7 @@ use rustix::{
     },
 };
 use std::{io::IoSlice, net::SocketAddr, ops::Range, time::Duration};
-use vm_endpoint::{Endpoint, Filter, Received, Ring, RingError, RingRead, RingUse, Time};
+use vm_endpoint::{Endpoint, Received, Ring, RingError, RingRead, RingUse, Room, Time};
 use vm_wire::{
     Frame, HEADER_LEN, Header, Op, Tid,
     direct::{CONTENT_MAX, LENGTH, OPENING, SEALED_MAX},
@@ -206,7 +209,7 @@ impl Direct {
         {
             *until = now + limits::DIRECT_DIAL;
         }
-        self.read(endpoint, now, None, false);
+        self.read(endpoint, now, Until::Empty, false);
     }
 
     /// The time of the next change of the stage.
@@ -368,17 +371,17 @@ impl Direct {
         }
     }
 
-    /// Takes what the peer has written, up to a message that `wanted` selects. Nothing is taken while
+    /// Takes what the peer has written, up to a message that `until` names. Nothing is taken while
     /// the inbox is full, unless the peer `is_over`.
     pub fn read(
         &mut self,
         endpoint: &mut Endpoint,
         now: Time,
-        wanted: Option<&Filter>,
+        until: Until<'_>,
         is_over: bool,
     ) -> Option<Received> {
         let before = self.frames[1];
-        let found = self.read_frames(endpoint, now, wanted, is_over);
+        let found = self.read_frames(endpoint, now, until, is_over);
         if self.frames[1] != before {
             self.acknowledge(endpoint, now);
             endpoint.acknowledge_soon(now, self.peer);
@@ -390,7 +393,7 @@ impl Direct {
         &mut self,
         endpoint: &mut Endpoint,
         now: Time,
-        wanted: Option<&Filter>,
+        until: Until<'_>,
         is_over: bool,
     ) -> Option<Received> {
         if self.is_dialled() {
@@ -406,9 +409,10 @@ impl Direct {
             }
             match self.next_frame(endpoint.me()) {
                 Next::Frame(header, len) => {
-                    let found = self.take(endpoint, now, wanted, &header, len);
-                    if found.is_some() || self.is_early {
-                        self.has_more = found.is_some();
+                    let found = self.take(endpoint, now, until, &header, len);
+                    let is_there = found.is_some() || until.has_landed(endpoint);
+                    if is_there || self.is_early {
+                        self.has_more = is_there;
                         return found;
                     }
                 }
@@ -432,7 +436,7 @@ impl Direct {
         &mut self,
         endpoint: &mut Endpoint,
         now: Time,
-        wanted: Option<&Filter>,
+        until: Until<'_>,
         header: &Header,
         len: usize,
     ) -> Option<Received> {
@@ -447,11 +451,11 @@ impl Direct {
         if header.op == Op::Data {
             let end = self.frame_end(len);
             let body = &self.memory.incoming()[end - body_len(len)..end];
-            let fill = |into: &mut Vec<u8>| {
-                into.extend_from_slice(body);
+            let fill = |room: Room<'_>| {
+                room.put(body);
                 true
             };
-            match endpoint.read_ring(header, body.len(), wanted, fill) {
+            match endpoint.read_ring(header, body.len(), until.filter(), fill) {
                 RingRead::Taken(message) => found = message,
                 RingRead::Early | RingRead::Unread => {
                     self.is_early = true;

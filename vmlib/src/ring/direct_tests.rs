@@ -1,6 +1,6 @@
 //! Both ends of a direct connection, in one process.
 
-use super::{area, directs::Directs, keyed::RECORD_MAX};
+use super::{Until, area, directs::Directs, keyed::RECORD_MAX};
 use bytes::Bytes;
 use rustix::{
     fd::OwnedFd,
@@ -59,8 +59,8 @@ impl End {
     }
 
     fn read(&mut self) -> Option<Received> {
-        let wanted = Some(&ANY);
-        let found = self.directs.read(&mut self.endpoint, NOW, wanted);
+        let until = Until::Message(&ANY);
+        let found = self.directs.read(&mut self.endpoint, NOW, until);
         found.or_else(|| self.endpoint.take(NOW, &ANY, &mut self.out))
     }
 

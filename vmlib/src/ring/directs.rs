@@ -8,7 +8,7 @@
 //! its end, but for [`DRAIN`] at most.
 
 use super::{
-    Watch,
+    Until, Watch,
     direct::{Direct, Stage, dial},
     keyed::Keyed,
 };
@@ -18,7 +18,7 @@ use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
-use vm_endpoint::{Endpoint, Filter, Received, Time};
+use vm_endpoint::{Endpoint, Received, Time};
 use vm_wire::{
     Frame, Tid,
     direct::{Connection, End},
@@ -134,17 +134,17 @@ impl Directs {
         }
     }
 
-    /// Takes what has come, up to a message that `wanted` selects. Nothing is taken while the inbox is
+    /// Takes what has come, up to a message that `until` names. Nothing is taken while the inbox is
     /// full.
     pub fn read(
         &mut self,
         endpoint: &mut Endpoint,
         now: Time,
-        wanted: Option<&Filter>,
+        until: Until<'_>,
     ) -> Option<Received> {
         for direct in &mut self.all {
-            let found = direct.read(endpoint, now, wanted, false);
-            if found.is_some() {
+            let found = direct.read(endpoint, now, until, false);
+            if found.is_some() || until.has_landed(endpoint) {
                 return found;
             }
         }
@@ -159,7 +159,7 @@ impl Directs {
         };
         let until = Instant::now() + LAST;
         loop {
-            direct.read(endpoint, now, None, true);
+            direct.read(endpoint, now, Until::Empty, true);
             let left = until.saturating_duration_since(Instant::now());
             if known || left.is_zero() || !direct.await_more(left) {
                 return;
@@ -176,7 +176,7 @@ impl Directs {
         out: &mut VecDeque<Frame>,
     ) {
         if let Some(direct) = self.to(peer) {
-            direct.read(endpoint, now, None, false);
+            direct.read(endpoint, now, Until::Empty, false);
             drain(direct, endpoint, now, out);
         }
     }
@@ -238,7 +238,7 @@ impl Directs {
     pub fn close_all(&mut self, endpoint: &mut Endpoint, now: Time) {
         for mut direct in std::mem::take(&mut self.all) {
             direct.flush();
-            direct.read(endpoint, now, None, false);
+            direct.read(endpoint, now, Until::Empty, false);
             endpoint.ring_closed(direct.peer);
         }
     }

@@ -17,10 +17,15 @@
 //!
 //! The `unsafe` parts here are the accesses to that memory. It is always mapped: see [`super::area`].
 
-use std::sync::atomic::{
-    AtomicU32, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+use super::room;
+use std::{
+    convert::Infallible,
+    sync::atomic::{
+        AtomicU32, AtomicU64,
+        Ordering::{Acquire, Relaxed, Release},
+    },
 };
+use vm_endpoint::Room;
 use vm_wire::limits;
 
 /// Slots of a lane: as many as the chunks that a sender has credit for.
@@ -177,21 +182,21 @@ impl Lane {
         unsafe { std::ptr::copy_nonoverlapping(body.as_ptr(), to as *mut u8, body.len()) }
     }
 
-    /// Appends `len` bytes from that place among the bodies. `false` if they are outside.
-    pub fn read_body(&self, place: u64, len: usize, into: &mut Vec<u8>) -> bool {
+    /// Puts `len` bytes from that place among the bodies into their room. `false` if they are outside.
+    pub fn read_body(&self, place: u64, len: usize, room: Room<'_>) -> bool {
         if place > BODIES || len as u64 > BODIES - place {
             return false;
         }
         let from = self.base + FIRST_BODY + place as usize;
-        into.reserve(len);
-        // SAFETY: the bytes are within the lane, which is mapped; there is room for them. If the
-        // other task writes them meanwhile, any bytes are bytes of its message.
-        unsafe {
-            let end = into.as_mut_ptr().add(into.len());
-            std::ptr::copy_nonoverlapping(from as *const u8, end, len);
-            into.set_len(into.len() + len);
-        }
-        true
+        // SAFETY: the bytes are within the lane, which is mapped; the room is for as many, and no part of
+        // a lane. If the other task writes them meanwhile, any bytes are bytes of its message.
+        let filled = unsafe {
+            room::fill(room, len, |to| {
+                std::ptr::copy_nonoverlapping(from as *const u8, to, len);
+                Ok::<(), Infallible>(())
+            })
+        };
+        filled.is_ok()
     }
 
     /// Slots that the reader has read, the last chunk that it has taken, and its credit.

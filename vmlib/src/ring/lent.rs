@@ -13,12 +13,14 @@
 //!
 //! The `unsafe` part here is the system call that reads.
 
+use super::room;
 use rustix::{
     fd::AsFd,
     io::Errno,
     process::{PTracer, set_ptracer},
 };
 use std::mem::size_of;
+use vm_endpoint::Room;
 use vm_local::Peer;
 
 /// Lets the tasks of this host read the memory of this process: those that the daemon at the other end
@@ -40,44 +42,44 @@ pub(super) const LEND_MIN: usize = 32 * 1024;
 /// sender does not wait.
 pub(super) const LENT_MESSAGE_MIN: u64 = 128 * 1024;
 
-/// Appends `len` bytes from the memory of a process, if the cookie at `at` has that value.
+/// Reads `len` bytes from the memory of a process into their room, if the cookie at `at` has that value.
 ///
 /// # Errors
-/// The error of the system call; [`Errno::SRCH`] if it is another process. Nothing was appended.
+/// The error of the system call; [`Errno::SRCH`] if it is another process.
 pub(super) fn read(
     pid: u32,
     address: u64,
     len: usize,
     (at, value): (u64, u64),
-    into: &mut Vec<u8>,
+    room: Room<'_>,
 ) -> Result<(), Errno> {
-    into.reserve(len);
     let mut cookie = 0u64;
     let part = |address: u64, len: usize| libc::iovec {
         iov_base: address as *mut libc::c_void,
         iov_len: len,
     };
     let theirs = [part(address, len), part(at, size_of::<u64>())];
-    // SAFETY: there is room for `len` bytes behind the vector's, and for the cookie. The kernel checks
-    // the addresses of the other process.
-    let count = unsafe {
-        let end = into.as_mut_ptr().add(into.len()) as u64;
+    let write = |to: *mut u8| {
         let ours = [
-            part(end, len),
+            part(to as u64, len),
             part(&raw mut cookie as u64, size_of::<u64>()),
         ];
-        libc::process_vm_readv(pid as libc::pid_t, ours.as_ptr(), 2, theirs.as_ptr(), 2, 0)
+        // SAFETY: there is room for `len` bytes, and for the cookie. The kernel checks the addresses of
+        // the other process.
+        let count = unsafe {
+            libc::process_vm_readv(pid as libc::pid_t, ours.as_ptr(), 2, theirs.as_ptr(), 2, 0)
+        };
+        let Ok(count) = usize::try_from(count) else {
+            let error = std::io::Error::last_os_error();
+            return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+        };
+        match count == len + size_of::<u64>() && cookie == value {
+            true => Ok(()),
+            false => Err(Errno::SRCH),
+        }
     };
-    let Ok(count) = usize::try_from(count) else {
-        let error = std::io::Error::last_os_error();
-        return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
-    };
-    if count != len + size_of::<u64>() || cookie != value {
-        return Err(Errno::SRCH);
-    }
-    // SAFETY: the call has written them.
-    unsafe { into.set_len(into.len() + len) };
-    Ok(())
+    // SAFETY: the call has written all bytes if it has written the cookie, which is behind them.
+    unsafe { room::fill(room, len, write) }
 }
 
 #[cfg(test)]
@@ -91,7 +93,13 @@ mod tests {
         let read = |address: u64, value| {
             let mut into = vec![1];
             let at = (&raw const cookie as u64, value);
-            let result = read(std::process::id(), address, body.len(), at, &mut into);
+            let result = read(
+                std::process::id(),
+                address,
+                body.len(),
+                at,
+                Room::End(&mut into),
+            );
             (result, into.len())
         };
         let address = body.as_ptr() as u64;

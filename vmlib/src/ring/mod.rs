@@ -27,14 +27,17 @@ mod keyed;
 pub(crate) mod lane;
 mod lent;
 mod reader;
+mod room;
 #[cfg(test)]
 mod tests;
+mod until;
 mod watch;
 mod way_out;
 mod writer;
 
 pub(crate) use area::wake_own;
 pub(crate) use lent::admit_tasks;
+pub(crate) use until::Until;
 pub(crate) use watch::{NARROW, Watch};
 
 use area::{Mapped, Use};
@@ -43,7 +46,7 @@ use lane::{Lane, Sleep, State};
 use reader::Reader;
 use rustix::fd::OwnedFd;
 use std::{collections::VecDeque, sync::atomic::Ordering::Acquire};
-use vm_endpoint::{Endpoint, Filter, Received, RingRead, RingUse, Time};
+use vm_endpoint::{Endpoint, Received, RingRead, RingUse, Room, Time};
 use vm_wire::{
     Frame, Tid, limits,
     task::{DirectDial, DirectOpen, RingClosed, RingOpen},
@@ -229,26 +232,26 @@ impl Rings {
         self.directs.acknowledge(endpoint, now);
     }
 
-    /// Takes all that has come by direct connections, up to a message that `wanted` selects. Nothing is
+    /// Takes all that has come by direct connections, up to a message that `until` names. Nothing is
     /// taken while the inbox is full.
     pub fn read_directs(
         &mut self,
         endpoint: &mut Endpoint,
         now: Time,
-        wanted: Option<&Filter>,
+        until: Until<'_>,
     ) -> Option<Received> {
-        self.directs.read(endpoint, now, wanted)
+        self.directs.read(endpoint, now, until)
     }
 
-    /// Takes all chunks that were written into rings, up to a message that `wanted` selects. Nothing is
+    /// Takes all chunks that were written into rings, up to a message that `until` names. Nothing is
     /// taken while the inbox is full.
-    pub fn read(&mut self, endpoint: &mut Endpoint, wanted: Option<&Filter>) -> Option<Received> {
+    pub fn read(&mut self, endpoint: &mut Endpoint, until: Until<'_>) -> Option<Received> {
         for ring in &mut self.all {
             if endpoint.inbox_full().is_some() {
                 return None;
             }
-            let found = ring.read(endpoint, wanted);
-            if found.is_some() {
+            let found = ring.read(endpoint, until);
+            if found.is_some() || until.has_landed(endpoint) {
                 return found;
             }
         }
@@ -259,7 +262,7 @@ impl Rings {
     /// the number of its last chunk is `known`.
     pub fn read_last(&mut self, endpoint: &mut Endpoint, now: Time, peer: Tid, known: bool) {
         if let Some(ring) = self.to(peer) {
-            ring.read(endpoint, None);
+            ring.read(endpoint, Until::Empty);
         }
         self.directs.read_last(endpoint, now, peer, known);
     }
@@ -360,7 +363,7 @@ impl Rings {
             if ring.memory.holds() == Use::Kept {
                 ring.reader.lane = ring.memory.kept();
                 ring.reader.pid = None;
-                ring.read(endpoint, None);
+                ring.read(endpoint, Until::Empty);
             }
             endpoint.ring_closed(ring.peer);
         }
@@ -416,16 +419,17 @@ impl Ring {
         endpoint.ring_acknowledged(now, self.peer, taken, credit);
     }
 
-    /// Takes all chunks that the peer has written, up to a message that `wanted` selects.
-    fn read(&mut self, endpoint: &mut Endpoint, wanted: Option<&Filter>) -> Option<Received> {
+    /// Takes all chunks that the peer has written, up to a message that `until` names.
+    fn read(&mut self, endpoint: &mut Endpoint, until: Until<'_>) -> Option<Received> {
         let mut found = None;
         let mut stated = self.reader.tail;
         self.early = false;
         while found.is_none()
+            && !until.has_landed(endpoint)
             && let Some(slot) = self.reader.peek(self.peer, endpoint.me())
         {
-            let fill = |into: &mut Vec<u8>| self.reader.fill(&slot, into);
-            match endpoint.read_ring(&slot.header, slot.len, wanted, fill) {
+            let fill = |room: Room<'_>| self.reader.fill(&slot, room);
+            match endpoint.read_ring(&slot.header, slot.len, until.filter(), fill) {
                 RingRead::Taken(message) => found = message,
                 RingRead::Early => {
                     self.early = true;
@@ -464,7 +468,7 @@ impl Ring {
     fn close(&mut self, endpoint: &mut Endpoint, now: Time) {
         self.memory.incoming.set_state(State::Closed);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        self.read(endpoint, None);
+        self.read(endpoint, Until::Empty);
         self.look(endpoint, now);
         endpoint.ring_closed(self.peer);
     }

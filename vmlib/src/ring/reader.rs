@@ -5,6 +5,7 @@ use super::{
     lent,
 };
 use std::sync::atomic::Ordering::Relaxed;
+use vm_endpoint::Room;
 use vm_wire::{Header, Op, Tid, limits};
 
 /// How the body of a chunk is stored: the lowest byte of word 3.
@@ -80,19 +81,20 @@ impl Reader {
         self.broken = true;
     }
 
-    /// Appends the bytes of the chunk that was peeked.
-    pub fn fill(&self, slot: &Slot, into: &mut Vec<u8>) -> bool {
+    /// Puts the bytes of the chunk that was peeked into their room.
+    pub fn fill(&self, slot: &Slot, room: Room<'_>) -> bool {
         match slot.body {
             Body::Inline(words) => {
                 let bytes = words.map(u64::to_le_bytes);
-                into.extend_from_slice(&bytes.as_flattened()[..slot.len]);
+                room.put(&bytes.as_flattened()[..slot.len]);
                 true
             }
-            Body::Area(place) => self.lane.read_body(place, slot.len, into),
+            Body::Area(place) => self.lane.read_body(place, slot.len, room),
             Body::Lent(address) => {
                 let cookie = self.lane.cookie(self.tail);
-                let read = |pid| lent::read(pid, address, slot.len, cookie, into).is_ok();
-                let filled = self.pid.is_some_and(read);
+                let filled = self
+                    .pid
+                    .is_some_and(|pid| lent::read(pid, address, slot.len, cookie, room).is_ok());
                 if !filled {
                     self.lane.lends_not().store(1, Relaxed);
                 }

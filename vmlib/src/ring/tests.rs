@@ -8,8 +8,10 @@ use super::{
     writer::Writer,
 };
 use bytes::Bytes;
-use std::{collections::VecDeque, process, sync::atomic::Ordering::SeqCst, thread};
-use vm_endpoint::{Endpoint, EndpointConfig, Ring, RingError, RingRead, Time};
+use std::{collections::VecDeque, ops::Range, process, sync::atomic::Ordering::SeqCst, thread};
+use vm_endpoint::{
+    Buffer, Endpoint, EndpointConfig, Filter, Posted, Ring, RingError, RingRead, Room, Time,
+};
 use vm_wire::{Frame, Header, HostId, MachineId, Op, Tid, limits};
 
 /// The memory of a lane, aligned as a page is.
@@ -51,7 +53,7 @@ fn whole(seq: u64, len: usize) -> Frame {
 fn read(reader: &mut Reader) -> Option<Frame> {
     let slot = reader.peek(task(1), task(2))?;
     let mut body = Vec::new();
-    assert!(reader.fill(&slot, &mut body));
+    assert!(reader.fill(&slot, Room::End(&mut body)));
     reader.tail += 1;
     reader
         .lane
@@ -63,6 +65,18 @@ fn ends(memory: &Memory) -> (Writer, Reader) {
     let lane = memory.lane();
     lane.set_state(State::Reads);
     (Writer::new(lane), Reader::new(lane, process::id()))
+}
+
+/// The endpoint of the reader.
+fn endpoint() -> Endpoint {
+    Endpoint::new(EndpointConfig {
+        me: task(2),
+        window_bytes: 1 << 20,
+        inbox_bytes: 1 << 20,
+        epoch: 0,
+        generation: 5,
+        ring_after: None,
+    })
 }
 
 #[test]
@@ -173,7 +187,7 @@ fn a_body_outside_of_the_lane_or_of_the_senders_memory_is_not_read() {
         memory.lane().write(0, &words);
         let slot = reader.peek(task(1), task(2)).unwrap();
         let mut body = vec![1];
-        assert!(!reader.fill(&slot, &mut body), "{words:?}");
+        assert!(!reader.fill(&slot, Room::End(&mut body)), "{words:?}");
         assert_eq!(body, [1]);
     }
 }
@@ -189,7 +203,7 @@ fn long_bodies_go_through_the_lane_if_the_reader_cannot_read_the_senders_memory(
     let sent = chunk(1, LEND_MIN, total as u64);
     assert_eq!(writer.push(&sent), Ok(()));
     let slot = reader.peek(task(1), task(2)).unwrap();
-    assert!(!reader.fill(&slot, &mut Vec::new()));
+    assert!(!reader.fill(&slot, Room::End(&mut Vec::new())));
     assert!(writer.chunk_max(total) < LEND_MIN);
     reader.tail += 1;
     let sent = chunk(2, writer.chunk_max(total), total as u64);
@@ -201,14 +215,7 @@ fn long_bodies_go_through_the_lane_if_the_reader_cannot_read_the_senders_memory(
 fn a_body_beside_a_wrong_cookie_is_discarded_and_comes_by_the_daemon() {
     let memory = Memory::new();
     let (mut writer, mut reader) = ends(&memory);
-    let mut endpoint = Endpoint::new(EndpointConfig {
-        me: task(2),
-        window_bytes: 1 << 20,
-        inbox_bytes: 1 << 20,
-        epoch: 0,
-        generation: 5,
-        ring_after: None,
-    });
+    let mut endpoint = endpoint();
     let total = 2 * LEND_MIN + 1024 * 1024;
     let sent = chunk(1, LEND_MIN, total as u64);
     assert_eq!(writer.push(&sent), Ok(()));
@@ -225,7 +232,7 @@ fn a_body_beside_a_wrong_cookie_is_discarded_and_comes_by_the_daemon() {
     assert!(!watch.is_ready());
     let take = |reader: &mut Reader, endpoint: &mut Endpoint| {
         let slot = reader.peek(task(1), task(2)).unwrap();
-        let fill = |into: &mut Vec<u8>| reader.fill(&slot, into);
+        let fill = |room: Room<'_>| reader.fill(&slot, room);
         let read = endpoint.read_ring(&slot.header, slot.len, None, fill);
         reader.tail += u64::from(read == RingRead::Taken(None));
         read
@@ -244,6 +251,86 @@ fn a_body_beside_a_wrong_cookie_is_discarded_and_comes_by_the_daemon() {
     assert_eq!(writer.push(&next), Ok(()));
     assert_eq!(take(&mut reader, &mut endpoint), RingRead::Taken(None));
     assert_eq!(endpoint.taken().next(), Some((task(1), 2)));
+}
+
+#[test]
+fn a_message_lands_in_a_posted_buffer_from_the_memory_of_its_sender_the_lane_and_the_daemon() {
+    let memory = Memory::new();
+    let (mut writer, mut reader) = ends(&memory);
+    let mut endpoint = endpoint();
+    let pieces = [LEND_MIN, 8 * LEND_MIN, 8 * LEND_MIN + 1_000];
+    let total = 8 * LEND_MIN + 1_010;
+    let filter = Filter {
+        context: 3,
+        from: None,
+        tag: Some(-7),
+    };
+    let buffer = Buffer::Own(vec![0; total].into());
+    assert!(endpoint.post(Posted::new(filter, 1, buffer)));
+    let message: Vec<u8> = (0..total).map(|at| (at / 7) as u8).collect();
+    let cut = |seq: u64, range: Range<usize>| {
+        let mut chunk = chunk(seq, 0, total as u64);
+        chunk.header.offset = range.start as u64;
+        chunk.body = Bytes::copy_from_slice(&message[range]);
+        chunk
+    };
+    let mut take = |endpoint: &mut Endpoint, sent: &Frame| {
+        assert_eq!(writer.push(sent), Ok(()));
+        let slot = reader.peek(task(1), task(2)).unwrap();
+        let fill = |room: Room<'_>| {
+            assert!(matches!(room, Room::Part(_)));
+            reader.fill(&slot, room)
+        };
+        let read = endpoint.read_ring(&slot.header, slot.len, None, fill);
+        reader.tail += u64::from(read == RingRead::Taken(None));
+        read
+    };
+    // Lent, by the daemon, in the lane twice: a body is lent from 32 KiB on.
+    let taken = RingRead::Taken(None);
+    assert_eq!(take(&mut endpoint, &cut(1, 0..pieces[0])), taken);
+    endpoint.handle(Time(1), cut(2, pieces[0]..pieces[1]), &mut VecDeque::new());
+    let last = cut(3, pieces[1]..pieces[2]);
+    assert_eq!(take(&mut endpoint, &last), taken);
+    assert!(!endpoint.has_landed());
+    assert_eq!(take(&mut endpoint, &cut(4, pieces[2]..total)), taken);
+    let (found, buffer) = endpoint.claim_posted().expect("the message is whole");
+    assert_eq!((found.from, found.len), (task(1), total));
+    assert!(buffer.bytes() == message);
+}
+
+#[test]
+fn a_body_that_cannot_be_read_into_a_posted_buffer_comes_by_the_daemon() {
+    let memory = Memory::new();
+    let (mut writer, mut reader) = ends(&memory);
+    // No process has that id.
+    reader.pid = Some(u32::MAX >> 1);
+    let mut endpoint = endpoint();
+    let total = 8 * LEND_MIN;
+    let filter = Filter {
+        context: 3,
+        from: Some(task(1)),
+        tag: None,
+    };
+    let buffer = Buffer::Own(vec![0; total].into());
+    assert!(endpoint.post(Posted::new(filter, 1, buffer)));
+    let sent = chunk(1, LEND_MIN, total as u64);
+    assert_eq!(writer.push(&sent), Ok(()));
+    let slot = reader.peek(task(1), task(2)).unwrap();
+    let fill = |room: Room<'_>| reader.fill(&slot, room);
+    let read = endpoint.read_ring(&slot.header, slot.len, None, fill);
+    assert_eq!(read, RingRead::Unread);
+    endpoint.handle(Time(1), sent.clone(), &mut VecDeque::new());
+    // The call leaves: the rest of the message comes into the inbox.
+    endpoint.withdraw();
+    let mut whole = sent.body.to_vec();
+    for seq in 2..=(total / LEND_MIN) as u64 {
+        let mut next = chunk(seq, LEND_MIN, total as u64);
+        next.header.offset = whole.len() as u64;
+        whole.extend_from_slice(&next.body);
+        endpoint.handle(Time(1), next, &mut VecDeque::new());
+    }
+    let message = endpoint.take(Time(1), &filter, &mut VecDeque::new());
+    assert!(message.expect("the message is whole").body == whole);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod collectives;
 mod faults;
 mod files;
 mod garbage;
+mod into;
 mod last_call;
 mod listening;
 mod pauses;
@@ -70,6 +71,8 @@ fn main() -> anyhow::Result<()> {
         "garbage-writer" => garbage::garbage_writer(&vm, number(1)?),
         "collectives-until-told" => collectives::collectives(&vm, number(1)?),
         "collectives-member" => collectives::collectives_member(&vm, number(1)?),
+        "into-until-told" => into::into(&vm, number(1)?),
+        "into-member" => into::into_member(&vm),
         "requests-until-told" => requests::requests(&vm, number(1)?, number(2)?),
         "requests-member" => requests::requests_member(&vm),
         "early" => traffic::early(&vm),

@@ -2,7 +2,7 @@
 
 use super::{Program, Scene};
 use crate::sim::ring_memory::{End, Reader};
-use vm_endpoint::{Endpoint, RingRead};
+use vm_endpoint::{Endpoint, RingRead, Room};
 use vm_wire::{
     Frame, Message, Tid,
     task::{RingClosed, RingOpen},
@@ -10,8 +10,8 @@ use vm_wire::{
 
 /// Gives a chunk to an endpoint.
 pub(super) fn take(endpoint: &mut Endpoint, chunk: &Frame) -> RingRead {
-    let fill = |into: &mut Vec<u8>| {
-        into.extend_from_slice(&chunk.body);
+    let fill = |room: Room<'_>| {
+        room.put(&chunk.body);
         true
     };
     endpoint.read_ring(&chunk.header, chunk.body.len(), None, fill)

@@ -2,7 +2,7 @@
 //! [`crate::ring`].
 
 use super::{Endpoint, Pair, pair};
-use crate::{message::Filter, ring::RingRead, time::Time};
+use crate::{message::Filter, posted::Room, ring::RingRead, time::Time};
 use std::collections::VecDeque;
 use vm_wire::{Frame, Header, Tid};
 
@@ -23,16 +23,16 @@ impl Endpoint {
         }
     }
 
-    /// Takes a chunk that the peer put into its ring. `fill` appends the `len` bytes of its payload,
-    /// and returns whether that succeeded; it is not called for a chunk that is dropped. If the chunk
-    /// completes a message that `wanted` selects, the message is returned; the caller has seen that
-    /// the inbox has no such message.
+    /// Takes a chunk that the peer put into its ring. `fill` puts the `len` bytes of its payload
+    /// into their room, and returns whether that succeeded; it is not called for a chunk that is dropped.
+    /// If the chunk completes a message that `wanted` selects, and that does not land in a posted buffer,
+    /// the message is returned; the caller has seen that the inbox has no such message.
     pub fn read_ring(
         &mut self,
         header: &Header,
         len: usize,
         wanted: Option<&Filter>,
-        fill: impl FnOnce(&mut Vec<u8>) -> bool,
+        fill: impl FnOnce(Room<'_>) -> bool,
     ) -> RingRead {
         if header.generation != self.config.generation {
             return RingRead::Taken(None);
