@@ -37,6 +37,9 @@ pub trait Ring {
     /// [`RingError`]: the peer may have read the chunk nevertheless.
     fn push(&mut self, chunk: &Frame) -> Result<(), RingError>;
 
+    /// Sends on the chunks that were put into the ring. It may hold them back until then.
+    fn flush(&mut self) {}
+
     /// Whether the header of a chunk carries the acknowledgement: the route has no other place for it.
     fn carries_acks(&self) -> bool {
         false

@@ -1,10 +1,9 @@
 //! One direct connection: messages between two tasks of different hosts, past their daemons.
 //!
 //! The connection carries chunks and acknowledgements, each a frame ([`vm_wire::direct`]). The socket
-//! never waits. A record that the kernel does not take whole stays in a buffer, and goes on in a later
-//! call; meanwhile no other record is written. A send waits a moment for the rest of its record, and then
-//! the chunk goes by the daemon as well ([`crate::send`]). So no message waits for another call of its
-//! sender.
+//! never waits. Frames that the kernel does not take whole stay with the connection, and go on in a later
+//! call ([`super::unwritten`]). A send waits a moment for the rest of its chunks, and then they go by the
+//! daemon as well ([`crate::send`]). So no message waits for another call of its sender.
 //!
 //! The task that dials writes the opening, and then awaits the first frame of its peer before it sends:
 //! the peer's daemon may refuse the connection.
@@ -12,17 +11,19 @@
 use super::{
     keyed::{FLAGS, INCOMING, Keyed},
     until::Until,
+    unwritten::Unwritten,
 };
+use bytes::Bytes;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::{OwnedFd, RawFd},
     io::Errno,
     net::{
-        AddressFamily, SendAncillaryBuffer, SocketFlags, SocketType, connect, send, sendmsg,
-        socket_with, sockopt::set_tcp_nodelay,
+        AddressFamily, SocketFlags, SocketType, connect, send, socket_with,
+        sockopt::set_tcp_nodelay,
     },
 };
-use std::{io::IoSlice, net::SocketAddr, ops::Range, time::Duration};
+use std::{net::SocketAddr, ops::Range, time::Duration};
 use vm_endpoint::{Endpoint, Received, Ring, RingError, RingRead, RingUse, Room, Time};
 use vm_wire::{
     Frame, HEADER_LEN, Header, Op, Tid,
@@ -60,10 +61,7 @@ pub(super) struct Direct {
     /// The frame at the beginning of `unread`: its header, and the bytes up to its end. It was opened
     /// and not taken.
     opened: Option<(Header, usize)>,
-    /// The bytes of a record that are not written yet.
-    rest: Range<usize>,
-    /// The chunk in that record, unless it went by the daemon as well.
-    rest_chunk: u64,
+    unwritten: Unwritten,
     /// Frames that were written and read.
     frames: [u64; 2],
     used_for: RingUse,
@@ -115,8 +113,7 @@ impl Direct {
             memory,
             unread: 0..0,
             opened: None,
-            rest: 0..0,
-            rest_chunk: 0,
+            unwritten: Unwritten::default(),
             frames: [0; 2],
             used_for: RingUse::default(),
             is_early: false,
@@ -222,27 +219,24 @@ impl Direct {
         }
     }
 
-    /// The chunk that is not written whole, and did not go by the daemon; 0 if there is none.
+    /// The first chunk that is not written whole, and did not go by the daemon; 0 if there is none.
     pub fn unwritten(&self) -> u64 {
-        match self.rest.is_empty() {
-            true => 0,
-            false => self.rest_chunk,
-        }
+        self.unwritten.first_chunk()
     }
 
-    /// The unwritten chunk went by the daemon as well.
+    /// The unwritten chunks went by the daemon as well.
     pub fn rest_went_by_daemon(&mut self) {
-        self.rest_chunk = 0;
+        self.unwritten.went_by_daemon();
     }
 
-    /// The socket and the events that end a wait: bytes of the peer if the wait `reads`, and room for the
-    /// rest of a record.
+    /// The socket and the events that end a wait: bytes of the peer if the wait `reads`, and room for what
+    /// is not written.
     pub fn watched(&self, reads: bool) -> Option<(RawFd, PollFlags)> {
         let mut events = PollFlags::empty();
         let is_dialled = self.is_dialled();
         let is_read = reads && !is_dialled && !self.is_early && !self.has_ended;
         events.set(PollFlags::IN, is_read);
-        let is_written = is_dialled || !self.rest.is_empty();
+        let is_written = is_dialled || !self.unwritten.is_empty();
         events.set(PollFlags::OUT, is_written && !self.has_failed);
         let socket = self.memory.number();
         (!events.is_empty() && socket >= 0 && !self.is_closed()).then_some((socket, events))
@@ -253,98 +247,46 @@ impl Direct {
         matches!(self.stage, Stage::Open)
             && self.used_for.is_idle(now, self.frames)
             && self.unread.is_empty()
-            && self.rest.is_empty()
+            && self.unwritten.is_empty()
             && endpoint.is_settled(self.peer)
     }
 
-    /// Writes the opening, or the rest of a record, as far as the kernel takes it.
+    /// Writes the opening, or the frames that are not written, as far as the kernel takes them.
     pub fn flush(&mut self) {
-        if let Stage::Dials { opening, until } = self.stage
-            && let Some(socket) = self.memory.socket()
-        {
-            let written = send(socket, &opening, FLAGS);
-            match self.written(written) {
-                0 => {}
-                OPENING => self.stage = Stage::Awaits { until },
-                _ => self.has_failed = true,
-            }
+        if let Stage::Dials { opening, until } = self.stage {
+            self.write_opening(&opening, until);
+        } else if !self.has_failed && !self.unwritten.is_empty() {
+            self.has_failed = self.unwritten.write(&self.memory).is_err();
+        }
+    }
+
+    fn write_opening(&mut self, opening: &[u8], until: Time) {
+        let Some(socket) = self.memory.socket() else {
             return;
-        }
-        while !self.rest.is_empty() && !self.has_failed {
-            let written = self.memory.send(self.rest.clone());
-            match self.written(written) {
-                0 => return,
-                written => self.rest.start += written,
-            }
+        };
+        match send(socket, opening, FLAGS) {
+            Ok(OPENING) => self.stage = Stage::Awaits { until },
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(_) | Err(_) => self.has_failed = true,
         }
     }
 
-    /// The number of bytes that a write took; 0 if the socket is full or fails.
-    fn written(&mut self, written: Result<usize, Errno>) -> usize {
-        match written {
-            Ok(written) => written,
-            Err(Errno::AGAIN | Errno::INTR) => 0,
-            Err(_) => {
-                self.has_failed = true;
-                0
-            }
+    /// Takes a frame, which [`Direct::flush`] writes.
+    fn write(&mut self, header: &Header, body: &Bytes) -> Result<(), RingError> {
+        if !self.unwritten.has_room(&self.memory, body.len()) {
+            self.flush();
         }
-    }
-
-    /// Writes a frame, or as much of it as the kernel takes; the rest is kept.
-    fn write(&mut self, header: &Header, body: &[u8]) -> Result<(), RingError> {
-        self.flush();
         if !self.is_open() {
             return Err(RingError::Closed);
         }
-        if !self.rest.is_empty() {
+        if !self.unwritten.has_room(&self.memory, body.len()) {
             return Err(RingError::Full);
         }
-        let header = header.to_bytes(body.len());
-        match self.memory.is_sealed() {
-            true => self.write_sealed(&header, body)?,
-            false => self.write_plain(&header, body),
-        }
-        self.frames[0] += 1;
-        match self.has_failed {
-            true => Err(RingError::Closed),
-            false => Ok(()),
-        }
-    }
-
-    fn write_sealed(&mut self, header: &[u8], body: &[u8]) -> Result<(), RingError> {
-        let content = header.len() + body.len();
-        let sealed = content + TAG;
-        let record = &mut self.memory.outgoing()[..LENGTH + sealed];
-        record[..LENGTH].copy_from_slice(&(sealed as u32).to_le_bytes());
-        let (first, rest) = record[LENGTH..].split_at_mut(header.len());
-        first.copy_from_slice(header);
-        rest[..body.len()].copy_from_slice(body);
-        if !self.memory.seal(LENGTH + sealed) {
+        if !self.unwritten.push(&mut self.memory, header, body) {
             return Err(RingError::Closed);
         }
-        self.rest = 0..LENGTH + sealed;
-        self.rest_chunk = 0;
-        self.flush();
+        self.frames[0] += 1;
         Ok(())
-    }
-
-    fn write_plain(&mut self, header: &[u8], body: &[u8]) {
-        let Some(socket) = self.memory.socket() else {
-            self.has_failed = true;
-            return;
-        };
-        let parts = [IoSlice::new(header), IoSlice::new(body)];
-        let written = sendmsg(socket, &parts, &mut SendAncillaryBuffer::default(), FLAGS);
-        let written = self.written(written);
-        let of_header = &header[written.min(header.len())..];
-        let of_body = &body[written.saturating_sub(header.len())..];
-        let len = of_header.len() + of_body.len();
-        let (first, last) = self.memory.outgoing()[..len].split_at_mut(of_header.len());
-        first.copy_from_slice(of_header);
-        last.copy_from_slice(of_body);
-        self.rest = 0..len;
-        self.rest_chunk = 0;
     }
 
     /// Writes an acknowledgement, if one is due and there is room.
@@ -353,7 +295,7 @@ impl Direct {
             return;
         }
         self.flush();
-        if self.rest.is_empty() && !self.has_failed {
+        if self.unwritten.is_empty() && !self.has_failed {
             self.greet(endpoint);
         }
     }
@@ -366,8 +308,8 @@ impl Direct {
         header.generation = endpoint.generation();
         (header.ack, header.credit) = endpoint.ring_ack(self.peer);
         // If it is not written, the acknowledgement comes by the daemon.
-        if self.write(&header, &[]).is_err() {
-            self.has_failed |= self.rest.is_empty();
+        if self.write(&header, &Bytes::new()).is_ok() {
+            self.flush();
         }
     }
 
@@ -611,11 +553,11 @@ impl Ring for Direct {
     }
 
     fn push(&mut self, chunk: &Frame) -> Result<(), RingError> {
-        self.write(&chunk.header, &chunk.body)?;
-        if !self.rest.is_empty() {
-            self.rest_chunk = chunk.header.seq;
-        }
-        Ok(())
+        self.write(&chunk.header, &chunk.body)
+    }
+
+    fn flush(&mut self) {
+        Direct::flush(self);
     }
 
     fn carries_acks(&self) -> bool {

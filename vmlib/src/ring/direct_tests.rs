@@ -182,6 +182,40 @@ fn a_chunk_that_the_kernel_does_not_take_whole_is_known_and_goes_on_later() {
 }
 
 #[test]
+fn chunks_that_wait_for_the_kernel_together_are_known_and_go_on_later() {
+    for sealed in [true, false] {
+        let [mut first, mut second] = ends(sealed);
+        let peer = task(2);
+        let body = Bytes::from(vec![3; 900_000]);
+        let socket = first.directs.socket(peer);
+        set_socket_send_buffer_size(socket, 4_096).expect("it may be smaller");
+        let mut sending = first.endpoint.start_send(peer, 0, 1, body.clone());
+        let is_whole = first.push(&mut sending) == SendProgress::Done;
+        // Without the cipher all chunks wait; with it, as many as there is room for.
+        assert_eq!(is_whole, !sealed);
+        let rest = first.directs.unwritten(peer);
+        assert!(rest > 0);
+        if is_whole {
+            let (endpoint, out) = (&mut first.endpoint, &mut first.out);
+            endpoint.resend_by_daemon(NOW, peer, rest, out);
+            let again: Vec<u64> = out.drain(..).map(|frame| frame.header.seq).collect();
+            assert!(again.len() > 1);
+            assert_eq!(again, Vec::from_iter(rest..rest + again.len() as u64));
+        }
+        let message = loop {
+            first.push(&mut sending);
+            first.directs.flush();
+            if let Some(message) = second.read() {
+                break message;
+            }
+            assert!(first.read().is_none());
+        };
+        assert_eq!(message.body, body);
+        assert_eq!(first.directs.unwritten(peer), 0);
+    }
+}
+
+#[test]
 fn what_a_closed_connection_may_have_lost_goes_by_the_daemon_once() {
     let [mut first, second] = ends(true);
     let peer = task(2);

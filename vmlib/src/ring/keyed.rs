@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 to 4,095 | the keys of both directions |
 //! | 4,096 to 266,239 | what was read from the socket |
-//! | 266,240 on | a record on its way into the socket |
+//! | 266,240 on | records on their way into the socket: two long ones, or many short ones |
 //!
 //! A process that was made of an image, and a child of the user's program, find zeros here, and no
 //! connection: two processes must not seal with one key ([`vm_wire::seal`]).
@@ -15,7 +15,7 @@ use super::area::Private;
 use rustix::{
     fd::{BorrowedFd, OwnedFd, RawFd},
     io::Errno,
-    net::{RecvFlags, SendFlags, recv, send},
+    net::{RecvFlags, SendFlags, recv},
 };
 use std::ops::Range;
 use vm_wire::{
@@ -27,13 +27,15 @@ use vm_wire::{
 pub(super) const INCOMING: usize = 256 * 1024;
 /// Bytes of a record, the length included.
 pub(super) const RECORD_MAX: usize = LENGTH + SEALED_MAX;
+/// Bytes of the records that are to be written.
+pub(super) const OUTGOING: usize = 2 * RECORD_MAX;
 
 /// The kernel does not wait, and a peer that has ended raises no signal.
 pub(super) const FLAGS: SendFlags = SendFlags::NOSIGNAL.union(SendFlags::DONTWAIT);
 
 const FIRST_INCOMING: usize = 4096;
 const FIRST_OUTGOING: usize = FIRST_INCOMING + INCOMING;
-const _: () = assert!(FIRST_OUTGOING + RECORD_MAX <= limits::RING_BYTES);
+const _: () = assert!(FIRST_OUTGOING + OUTGOING <= limits::RING_BYTES);
 const _: () = assert!(RECORD_MAX <= INCOMING);
 const _: () = assert!(size_of::<Ways>() <= FIRST_INCOMING && align_of::<Ways>() <= 4096);
 
@@ -118,20 +120,15 @@ impl Keyed {
         recv(socket, room, RecvFlags::DONTWAIT).map(|(len, _)| len)
     }
 
-    /// The buffer of the record that is to be written.
+    /// The memory of the records that are to be written.
     pub fn outgoing(&mut self) -> &mut [u8] {
-        self.bytes(FIRST_OUTGOING, RECORD_MAX)
+        self.bytes(FIRST_OUTGOING, OUTGOING)
     }
 
-    /// Writes once from that buffer.
-    ///
-    /// # Errors
-    /// Those of the system call.
-    pub fn send(&self, rest: Range<usize>) -> Result<usize, Errno> {
-        let socket = self.socket().ok_or(Errno::BADF)?;
+    /// The same memory, for the kernel.
+    pub fn records(&self) -> &[u8] {
         // SAFETY: as in `bytes`.
-        let outgoing = unsafe { std::slice::from_raw_parts(self.at(FIRST_OUTGOING), RECORD_MAX) };
-        send(socket, &outgoing[rest], FLAGS)
+        unsafe { std::slice::from_raw_parts(self.at(FIRST_OUTGOING), OUTGOING) }
     }
 
     fn at(&self, offset: usize) -> *mut u8 {
@@ -144,18 +141,19 @@ impl Keyed {
         unsafe { std::slice::from_raw_parts_mut(self.at(first), len) }
     }
 
-    /// Seals all but the last bytes of the first `len` bytes to be written, which have a length in
-    /// front, and room for the tag behind. `false` if the connection is closed.
-    pub fn seal(&mut self, len: usize) -> bool {
-        let outgoing = self.at(FIRST_OUTGOING + LENGTH);
-        let Some(content) = len.checked_sub(LENGTH).filter(|len| *len <= SEALED_MAX) else {
-            return false;
-        };
+    /// Seals those bytes of the memory of records, of which the last ones are room for the tag. `false` if
+    /// the connection is closed.
+    ///
+    /// # Panics
+    /// If the bytes are outside of that memory.
+    pub fn seal(&mut self, bytes: Range<usize>) -> bool {
+        assert!(bytes.start <= bytes.end && bytes.end <= OUTGOING);
+        let first = self.at(FIRST_OUTGOING + bytes.start);
         let Some(ways) = self.ways() else {
             return false;
         };
         // SAFETY: as in `bytes`; the keys are apart from these bytes.
-        let content = unsafe { std::slice::from_raw_parts_mut(outgoing, content) };
+        let content = unsafe { std::slice::from_raw_parts_mut(first, bytes.len()) };
         ways.sealing.seal(content);
         true
     }

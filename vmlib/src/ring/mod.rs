@@ -31,6 +31,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 mod until;
+mod unwritten;
 mod watch;
 mod way_out;
 mod writer;

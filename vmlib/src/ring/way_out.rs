@@ -28,6 +28,12 @@ impl Ring for WayOut<'_> {
         }
     }
 
+    fn flush(&mut self) {
+        if let WayOut::Direct(direct) = self {
+            direct.flush();
+        }
+    }
+
     fn carries_acks(&self) -> bool {
         match self {
             WayOut::Ring(ring) => ring.carries_acks(),
