@@ -248,6 +248,7 @@ const UNSAFE_HOMES: &[&str] = &[
     "vmd/src/start/inherited.rs",
     "vmd/src/process/helper.rs",
     "vmd/src/process/spawn.rs",
+    "vmd/src/process/vfork.rs",
     "vmd/src/process/lease.rs",
     "vmd/src/image/lent.rs",
     "vmd/src/image/transfer.rs",

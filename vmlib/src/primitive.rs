@@ -139,6 +139,11 @@ pub(crate) enum Attempt<T> {
     Wait(Option<Time>),
 }
 
+/// The processors that this process may use.
+fn processors() -> usize {
+    available_parallelism().map_or(1, NonZero::get)
+}
+
 impl Shared {
     pub(crate) fn new(welcome: Welcome, sockets: Sockets) -> Self {
         let endpoint = Endpoint::new(EndpointConfig {
@@ -149,7 +154,6 @@ impl Shared {
             generation: welcome.generation,
             ring_after: Some(ring::ASK_AFTER),
         });
-        let processors = available_parallelism().map_or(1, NonZero::get);
         let core = Core {
             endpoint,
             phase: Phase::Running,
@@ -168,7 +172,7 @@ impl Shared {
             renewals: freeze::renewals(),
             poller: Poller::Nobody,
             only: None,
-            two_phase: TwoPhase::new(processors),
+            two_phase: TwoPhase::default(),
             sleepers: 0,
         };
         Shared {
@@ -356,7 +360,7 @@ impl Shared {
             core = core.sleep(&self.changed, time);
             core.sleepers -= 1;
         } else {
-            let looks = read && !write && core.two_phase.looks();
+            let looks = read && !write && core.two_phase.looks(processors);
             let rings = core.watch_rings(read);
             if rings.is_ready() || read && core.rings.have_more(&core.endpoint) {
                 // An attempt that looks at no ring must not keep this thread from the sockets.

@@ -44,9 +44,10 @@ pub(crate) const FOR_RINGS: Patience = Patience {
 };
 
 /// Whether the next wait of a task polls before it sleeps.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TwoPhase {
-    several_processors: bool,
+    /// Whether this process may use several processors, once that was asked for.
+    several_processors: Option<bool>,
     /// The last wait was short.
     short: bool,
     /// Waits that sleep at once, whatever the last one was.
@@ -54,18 +55,11 @@ pub(crate) struct TwoPhase {
 }
 
 impl TwoPhase {
-    /// For a process that may use so many processors.
-    pub(crate) fn new(processors: usize) -> Self {
-        TwoPhase {
-            several_processors: processors > 1,
-            short: false,
-            sleeps: 0,
-        }
-    }
-
-    /// Whether the wait that begins looks before it sleeps.
-    pub(crate) fn looks(&self) -> bool {
-        self.several_processors && self.short && self.sleeps == 0
+    /// Whether the wait that begins looks before it sleeps. The number of `processors` that this process
+    /// may use is asked for once: the kernel says it in seven files.
+    pub(crate) fn looks(&mut self, processors: impl FnOnce() -> usize) -> bool {
+        let several = &mut self.several_processors;
+        self.short && self.sleeps == 0 && *several.get_or_insert_with(|| processors() > 1)
     }
 
     /// A wait is over: it took so long, and between two looks passed at most so much.
@@ -88,30 +82,30 @@ mod tests {
 
     #[test]
     fn only_a_short_wait_makes_the_next_one_look() {
-        let mut waits = TwoPhase::new(2);
-        assert!(!waits.looks());
+        let mut waits = TwoPhase::default();
+        assert!(!waits.looks(|| 2));
         waits.ended(SHORT, NONE, &FOR_DAEMON);
-        assert!(waits.looks());
+        assert!(waits.looks(|| 2));
         waits.ended(LONG, NONE, &FOR_DAEMON);
-        assert!(!waits.looks());
+        assert!(!waits.looks(|| 2));
     }
 
     #[test]
     fn nobody_looks_who_has_one_processor() {
-        let mut waits = TwoPhase::new(1);
+        let mut waits = TwoPhase::default();
         waits.ended(SHORT, NONE, &FOR_DAEMON);
-        assert!(!waits.looks());
+        assert!(!waits.looks(|| 1));
     }
 
     #[test]
     fn after_the_processor_was_taken_waits_sleep_and_then_look_again() {
-        let mut waits = TwoPhase::new(2);
+        let mut waits = TwoPhase::default();
         waits.ended(SHORT, NONE, &FOR_DAEMON);
         waits.ended(LONG, FOR_DAEMON.taken, &FOR_DAEMON);
         for _ in 0..FOR_DAEMON.sleeps {
-            assert!(!waits.looks());
+            assert!(!waits.looks(|| 2));
             waits.ended(SHORT, NONE, &FOR_DAEMON);
         }
-        assert!(waits.looks());
+        assert!(waits.looks(|| 2));
     }
 }

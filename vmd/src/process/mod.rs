@@ -24,6 +24,8 @@ pub mod helper_job;
 
 pub mod helper;
 
+pub mod vfork;
+
 pub mod spawn;
 
 pub mod launches;

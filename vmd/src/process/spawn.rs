@@ -5,9 +5,10 @@
 //! process group, by which its descendants are ended with it. The tasks stay in the session of the
 //! daemon: Linux divides the processors among sessions first (`sched_autogroup_enabled`), and a task
 //! that waits for another one could not offer it the processor across sessions. A task leads a
-//! session of its own if it has a terminal, or if the daemon has one. `unsafe` here: the code
-//! between fork and exec, which makes system calls only, the program's arguments in the form that
-//! the kernel takes, and two calls of the C library that rustix does not have.
+//! session of its own if it has a terminal, or if the daemon has one; else its start copies nothing
+//! of the daemon ([`crate::process::vfork`]). `unsafe` here: the code between fork and exec, which
+//! makes system calls only, the program's arguments in the form that the kernel takes, and two calls
+//! of the C library that rustix does not have.
 
 use crate::{
     image::transfer::{self, Back},
@@ -18,11 +19,13 @@ use crate::{
         program::ProgramPath,
         signals,
         spare::{self, Digits},
+        vfork,
     },
 };
 use rustix::{
     fd::{AsFd, AsRawFd, OwnedFd, RawFd},
-    process::{Pid, PidfdFlags, Resource, Rlimit, Signal},
+    pipe::PipeFlags,
+    process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions},
     pty::OpenptFlags,
     termios::Winsize,
 };
@@ -30,6 +33,7 @@ use std::{
     collections::BTreeMap,
     env,
     ffi::{CString, OsStr, OsString, c_char},
+    fs::File,
     io,
     os::unix::{ffi::OsStrExt, process::CommandExt},
     path::{Path, PathBuf},
@@ -149,8 +153,12 @@ impl Spawner {
         let words = words.iter().copied();
         let words = words.chain(spec.args.iter().map(String::as_str));
         let call = Call::new(words, &self.environment(spec))?;
+        let dir = spec.dir.as_ref().or(self.work_dir.as_ref());
+        if !self.has_terminal && !matches!(spec.console, Some(Some(_))) {
+            return self.start_in_group(spec, &call, dir);
+        }
         let mut command = Command::new(&spec.program);
-        if let Some(dir) = spec.dir.as_ref().or(self.work_dir.as_ref()) {
+        if let Some(dir) = dir {
             command.current_dir(dir);
         }
         let terminal = match spec.console {
@@ -168,6 +176,38 @@ impl Spawner {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
         self.run(command, Some(call), terminal, None, Some(spec.token))
+    }
+
+    /// Starts a task without a terminal in the daemon's session.
+    fn start_in_group(
+        &self,
+        spec: &LaunchSpec,
+        call: &Call,
+        dir: Option<&String>,
+    ) -> io::Result<Started> {
+        let daemon = rustix::process::getpid();
+        let score = Digits::from(spare::task_score());
+        let dir = dir.map(|dir| CString::new(dir.as_bytes())).transpose()?;
+        let (input, their_input) = match spec.console {
+            Some(_) => {
+                let (theirs, ours) = pipe()?;
+                (Some(ours), theirs)
+            }
+            None => (None, File::open("/dev/null")?.into()),
+        };
+        let ((output, their_output), (error, their_error)) = (pipe()?, pipe()?);
+        let prepare = || {
+            keep_descriptors();
+            spare::begin_with(score);
+            tie_to_daemon(daemon, self.file_limit, Leads::Group)
+        };
+        let pid = vfork::start(&vfork::Plan {
+            streams: [&their_input, &their_output, &their_error].map(AsFd::as_fd),
+            folder: dir.as_deref(),
+            prepare: &prepare,
+            execute: &|| call.execute(),
+        })?;
+        self.watch(pid, Some(spec.token), Streams::pipes(input, output, error))
     }
 
     /// The environment of a task.
@@ -219,6 +259,7 @@ impl Spawner {
                 // This comes before the limit is lowered: the daemon may have more descriptors open
                 // than the task may.
                 handed.map_or(Ok(()), hand_over)?;
+                ignore_nothing();
                 tie_to_daemon(daemon, file_limit, leads)?;
                 // Without an explicit call, the C library would hand a file that the kernel does
                 // not execute to the shell.
@@ -226,12 +267,21 @@ impl Spawner {
             });
         }
         let mut child = command.spawn()?;
-        let pid = Pid::from_child(&child);
-        self.guardian.add(pid, token);
         let streams = match terminal {
             Some(terminal) => Ok(Streams::Terminal(terminal)),
             None => pipes(&mut child),
         };
+        self.watch(Pid::from_child(&child), token, streams)
+    }
+
+    /// Watches a process that was started. One that cannot be watched is killed.
+    fn watch(
+        &self,
+        pid: Pid,
+        token: Option<u64>,
+        streams: io::Result<Streams>,
+    ) -> io::Result<Started> {
+        self.guardian.add(pid, token);
         let open = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|error| {
             let error = io::Error::from(error);
             let text = format!("pidfd_open, which watches the process, is refused: {error}");
@@ -245,9 +295,8 @@ impl Spawner {
                 streams,
             }),
             (Err(error), _) | (_, Err(error)) => {
-                // A process that cannot be watched must not live.
-                child.kill()?;
-                child.wait()?;
+                rustix::process::kill_process(pid, Signal::KILL)?;
+                rustix::process::waitpid(Some(pid), WaitOptions::empty())?;
                 self.guardian.remove(pid);
                 Err(error)
             }
@@ -331,7 +380,6 @@ fn tie_to_daemon(daemon: Pid, file_limit: Rlimit, leads: Leads) -> io::Result<()
             rustix::process::setsid()?;
         }
     }
-    ignore_nothing();
     if leads == Leads::Terminal {
         rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
         keep_job_control(daemon);
@@ -524,17 +572,29 @@ fn pipes(child: &mut std::process::Child) -> io::Result<Streams> {
     let (Some(output), Some(error)) = (output, error) else {
         return Err(io::ErrorKind::Unsupported.into());
     };
-    for stream in [Some(&output), Some(&error), input.as_ref()]
-        .into_iter()
-        .flatten()
-    {
-        rustix::io::ioctl_fionbio(stream, true)?;
+    Streams::pipes(input, output, error)
+}
+
+/// A pipe: the end to read from, and the end to write to.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
+}
+
+impl Streams {
+    /// The daemon's ends of pipes, which do not block from now on.
+    fn pipes(input: Option<OwnedFd>, output: OwnedFd, error: OwnedFd) -> io::Result<Streams> {
+        for stream in [Some(&output), Some(&error), input.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            rustix::io::ioctl_fionbio(stream, true)?;
+        }
+        Ok(Streams::Pipes {
+            input,
+            output,
+            error,
+        })
     }
-    Ok(Streams::Pipes {
-        input,
-        output,
-        error,
-    })
 }
 
 /// Sets the size of a terminal. Its processes get SIGWINCH.

@@ -127,6 +127,13 @@ pub fn all_children() -> Vec<Pid> {
     }
 }
 
+/// The children that other processes have left to this one; others may be among them. The kernel gives
+/// them to the first thread.
+pub fn adopted_children() -> Vec<Pid> {
+    let first = format!("/proc/self/task/{}", rustix::process::getpid());
+    children(Path::new(&first)).unwrap_or_else(children_by_parent)
+}
+
 /// The children that have not ended.
 fn children_by_parent() -> Vec<Pid> {
     let own = rustix::process::getpid();

@@ -105,10 +105,10 @@ pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
 
 /// The leaders of a process's group and session. None if the process is gone.
 pub fn leaders(pid: Pid) -> Option<Leaders> {
-    let [group, session] = [5, 6].map(|number| field(pid, number));
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(Leaders {
-        group: Pid::from_raw(group?),
-        session: Pid::from_raw(session?),
+        group: Pid::from_raw(field_of(&stat, 5)?),
+        session: Pid::from_raw(field_of(&stat, 6)?),
     })
 }
 
@@ -142,7 +142,13 @@ pub fn is_ending(pid: Pid) -> bool {
 
 /// A numeric field of proc(5) after the program's name.
 fn field<T: FromStr>(pid: Pid, number: usize) -> Option<T> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    field_of(
+        &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?,
+        number,
+    )
+}
+
+fn field_of<T: FromStr>(stat: &str, number: usize) -> Option<T> {
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_ascii_whitespace().nth(number - 3)?.parse().ok()
 }

@@ -174,7 +174,7 @@ impl Processes {
             return;
         }
         let mut unknown = Vec::new();
-        for orphan in self.orphans() {
+        for orphan in self.orphans(starter::adopted_children()) {
             let leaders = usage::leaders(orphan);
             let led_by = |is_one: &dyn Fn(Pid) -> bool| leaders.is_some_and(|it| it.any(is_one));
             // The number of the ended leader may have been given to a later process.
@@ -198,10 +198,10 @@ impl Processes {
         }
     }
 
-    /// The children of the daemon that are no task's process: the processes that tasks left.
-    pub(super) fn orphans(&self) -> Vec<Pid> {
+    /// Those children of the daemon that are no task's process.
+    fn orphans(&self, children: Vec<Pid>) -> Vec<Pid> {
         let guardian = self.guardian.process();
-        starter::all_children()
+        children
             .into_iter()
             .filter(|pid| !self.tids.contains_key(pid) && guardian != Some(*pid))
             .collect()
@@ -267,7 +267,7 @@ impl Processes {
         self.tids.clear();
         let pause = Duration::from_millis(1);
         for _ in 0..KILL_TIME.as_millis() {
-            let orphans = self.orphans();
+            let orphans = self.orphans(starter::all_children());
             if orphans.is_empty() {
                 self.guardian.dismiss();
             }
