@@ -42,6 +42,8 @@ pub struct Cluster {
     console: PathBuf,
     nodes: Vec<Node>,
     folder: TempDir,
+    /// Options of all daemons.
+    options: Vec<String>,
 }
 
 impl Cluster {
@@ -50,6 +52,19 @@ impl Cluster {
     /// # Errors
     /// When a daemon does not start; its log is in the error.
     pub fn start(programs: &Programs, names: &[&str], interrupt: &Interrupt) -> Result<Self> {
+        Self::start_with(programs, names, &[], interrupt)
+    }
+
+    /// As [`Cluster::start`], with further `options` for each daemon.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_with(
+        programs: &Programs,
+        names: &[&str],
+        options: &[&str],
+        interrupt: &Interrupt,
+    ) -> Result<Self> {
         let folder = tempfile::Builder::new()
             .prefix("vm")
             .tempdir()
@@ -59,6 +74,7 @@ impl Cluster {
             console: programs.binary("vm")?.to_owned(),
             nodes: names.iter().map(node).collect(),
             folder,
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
         };
         // The other daemons join with the address and the secret of the founder.
         for index in 0..names.len() {
@@ -87,6 +103,7 @@ impl Cluster {
         command.arg("--store").arg(self.store());
         let secret = self.folder().join("secret");
         command.arg("--secret-file").arg(secret);
+        command.args(&self.options);
         if let Some(other) = self.nodes.iter().find(|node| node.is_there()) {
             command.args(["--join", &other.address()?]);
         }

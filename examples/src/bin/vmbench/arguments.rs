@@ -41,7 +41,11 @@ pub struct Arguments {
 pub enum Role {
     /// Runs the rows, as the master of an application.
     #[command(hide = true)]
-    Measure,
+    Measure {
+        /// Those of a machine whose links are not encrypted.
+        #[arg(long)]
+        plain: bool,
+    },
     /// A task that replies to messages.
     #[command(hide = true)]
     Partner,

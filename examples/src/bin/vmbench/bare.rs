@@ -42,7 +42,7 @@ impl Bare {
                     processes: vec![partner_at(there)?],
                 })
             }
-            Hosts::Two => {
+            Hosts::Two | Hosts::TwoPlain => {
                 let (here, there) = tcp_pair()?;
                 Ok(Bare {
                     socket: Box::new(here),
@@ -59,7 +59,7 @@ impl Bare {
         let mut processes = Vec::new();
         match hosts {
             Hosts::One => processes.push(relay_between(near_end, far_end)?),
-            Hosts::Two => {
+            Hosts::Two | Hosts::TwoPlain => {
                 let (near_link, far_link) = tcp_pair()?;
                 processes.push(relay_between(near_end, near_link)?);
                 processes.push(relay_between(far_link, far_end)?);

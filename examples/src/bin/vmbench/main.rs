@@ -65,7 +65,7 @@ fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
     match &arguments.role {
         None => return start(&arguments),
-        Some(Role::Measure) => measure::run(&arguments)?,
+        Some(Role::Measure { plain }) => measure::run(&arguments, *plain)?,
         Some(Role::Partner) => ours::partner()?,
         Some(Role::Greeter) => ours::greeter()?,
         Some(Role::Churner {
@@ -115,7 +115,11 @@ fn start(arguments: &Arguments) -> Result<ExitCode> {
     let programs = Programs::build()?;
     let (inside, outside): (Vec<Plan>, Vec<Plan>) = plans.into_iter().partition(Plan::is_inside);
     let mut rows = Vec::new();
-    if !inside.is_empty() {
+    let (plain, sealed): (Vec<Plan>, Vec<Plan>) = inside.into_iter().partition(Plan::is_plain);
+    for inside in [sealed, plain] {
+        if inside.is_empty() {
+            continue;
+        }
         match measure_inside(arguments, &inside, &programs, &interrupt)? {
             Ok(measured) => rows.extend(measured),
             Err(code) => return Ok(code),
@@ -151,17 +155,27 @@ fn tell(arguments: &Arguments, mut rows: Vec<Row>, beside: Vec<Row>) -> Result<E
     })
 }
 
-/// Starts a machine and runs this program in it. Returns the exit code if that fails.
+/// Starts a machine and runs this program in it, for rows that are all of a machine with or without
+/// encrypted links. Returns the exit code if that fails.
 fn measure_inside(
     arguments: &Arguments,
     plans: &[Plan],
     programs: &Programs,
     interrupt: &Interrupt,
 ) -> Result<Result<Vec<Row>, ExitCode>> {
-    let mut cluster = Cluster::start(programs, &NAMES, interrupt)?;
+    let is_plain = plans.iter().any(Plan::is_plain);
+    let options: &[&str] = if is_plain {
+        &["--unencrypted-links"]
+    } else {
+        &[]
+    };
+    let mut cluster = Cluster::start_with(programs, &NAMES, options, interrupt)?;
     let out = cluster.folder().join("rows");
     let mut run = cluster.console();
     run.args(["run", "vmbench", "measure", "--only", &arguments.only]);
+    if is_plain {
+        run.arg("--plain");
+    }
     run.args(["--turns", &arguments.turns.to_string()]);
     for daemon in cluster.daemons() {
         run.args(["--daemons", &daemon.to_string()]);

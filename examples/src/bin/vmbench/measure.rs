@@ -20,11 +20,12 @@ pub fn bar(rows: usize) -> Result<ProgressBar> {
 }
 
 /// Runs the rows that are measured inside of the machine, and writes them to the file for the
-/// process that has started it.
-pub fn run(arguments: &Arguments) -> Result<()> {
+/// process that has started it: the rows of a machine with encrypted links, or those of a `plain` one.
+pub fn run(arguments: &Arguments, plain: bool) -> Result<()> {
     let vm = vmlib::init()?;
     let plans = chosen(&arguments.only);
-    let plans: Vec<Plan> = plans.into_iter().filter(Plan::is_inside).collect();
+    let is_here = |plan: &Plan| plan.is_inside() && plan.is_plain() == plain;
+    let plans: Vec<Plan> = plans.into_iter().filter(is_here).collect();
     let ours = Ours::start(vm)?;
     let bar = bar(plans.len())?;
     let mut rows = Vec::new();
@@ -126,6 +127,8 @@ impl Alone {
 fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
     let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());
+    let mut cipher = sealed::Cipher::new()?;
+    let message = vec![0; plan.size];
     let mut wires = match plan.what {
         What::RoundTrip | What::Stream => {
             Some((Bare::relayed(plan.hosts)?, Bare::raw(plan.hosts)?))
@@ -144,6 +147,13 @@ fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
                 relay_time = Some(per_item(begin));
                 let begin = Instant::now();
                 raw.run(plan)?;
+                per_item(begin)
+            }
+            None if plan.what == What::SealedRoundTrip => {
+                let begin = Instant::now();
+                for _ in 0..2 * plan.count {
+                    cipher.pass(&message)?;
+                }
                 per_item(begin)
             }
             None => {

@@ -57,10 +57,10 @@ impl Ours {
         let vm = &self.vm;
         let Partner { tid: partner, host } = match plan.hosts {
             Hosts::One => &self.near,
-            Hosts::Two => &self.far,
+            Hosts::Two | Hosts::TwoPlain => &self.far,
         };
         match plan.what {
-            What::RoundTrip => {
+            What::RoundTrip | What::SealedRoundTrip => {
                 let body = Bytes::from(vec![0; plan.size]);
                 for _ in 0..plan.count {
                     vm.send_bytes(*partner, ECHO, body.clone())?;

@@ -6,8 +6,16 @@ use serde::Serialize;
 const SMALL_ROUND_TRIP_GOAL: Goal = Goal::Ratio(1.3);
 /// Goal for an 8 byte round trip between two hosts, encrypted, as a part of the rate of bare TCP.
 const FAR_ROUND_TRIP_GOAL: Goal = Goal::Rate(0.56);
+/// Goals for round trips between two hosts whose links are not encrypted, as parts of the rate of bare
+/// TCP: of 8 bytes, and of 1 MiB.
+const PLAIN_ROUND_TRIP_GOALS: [Goal; 2] = [Goal::Rate(0.71), Goal::Rate(0.85)];
+/// Goal for a round trip of 1 MiB between two hosts, encrypted, as a part of the rate at which one thread
+/// seals and opens the same bytes.
+const SEALED_ROUND_TRIP_GOAL: Goal = Goal::Rate(0.75);
 /// Goal for a message of a stream of 64 KiB, in messages through a bare relay.
 const STREAM_GOAL: Goal = Goal::Ratio(1.5);
+/// Goal for the start of 50 tasks on one host, in starts of plain processes.
+const SPAWN_GOAL: Goal = Goal::Ratio(1.6);
 /// Goal for the freeze time of a task of 20 MB that moves.
 const SMALL_FREEZE_GOAL: Goal = Goal::Micros(30_000.0);
 /// Goal for the freeze time of a task of 1 GiB that rewrites a hundredth of its memory in each
@@ -72,6 +80,8 @@ pub enum Hosts {
     One,
     /// On two hosts: a TCP connection on the loopback address lies between.
     Two,
+    /// As before, in a machine whose links are not encrypted.
+    TwoPlain,
 }
 
 /// The quantity that a row measures.
@@ -79,6 +89,8 @@ pub enum Hosts {
 pub enum What {
     /// A message there and one of the same size back.
     RoundTrip,
+    /// The same, beside the time in which its bytes are sealed and opened.
+    SealedRoundTrip,
     /// Many messages there, and one acknowledgement at the end.
     Stream,
     /// Tasks that are started and report their start.
@@ -181,6 +193,11 @@ impl Plan {
         !matches!(self.what, What::Saved(_))
     }
 
+    /// Whether the row is measured in a machine whose links are not encrypted.
+    pub fn is_plain(&self) -> bool {
+        self.hosts == Hosts::TwoPlain
+    }
+
     /// Whether the row takes minutes or a gigabyte of memory, and is measured only by request.
     fn is_long(&self) -> bool {
         matches!(self.what, What::Saved(Saved::Policy(..)) | What::ManyTasks)
@@ -204,10 +221,42 @@ pub fn chosen(only: &str) -> Vec<Plan> {
 /// The rows in the order in which they are shown.
 pub fn plans() -> Vec<Plan> {
     let mut plans = messages();
+    plans.extend(ciphers());
     plans.extend(waiting());
     plans.extend(moves());
     plans.extend(saved());
     plans
+}
+
+/// Messages between two hosts, with and without the cipher.
+fn ciphers() -> Vec<Plan> {
+    let [small, large] = PLAIN_ROUND_TRIP_GOALS;
+    let far = |name: &str, what, hosts, (size, count), goal| Plan {
+        name: format!("round trip, two hosts, {name}"),
+        what,
+        hosts,
+        size,
+        count,
+        goal: Some(goal),
+    };
+    let (trip, sealed) = (What::RoundTrip, What::SealedRoundTrip);
+    vec![
+        far(
+            "1 MiB, beside the cipher alone",
+            sealed,
+            Hosts::Two,
+            (1 << 20, 40),
+            SEALED_ROUND_TRIP_GOAL,
+        ),
+        far("8 B, unencrypted", trip, Hosts::TwoPlain, (8, 2000), small),
+        far(
+            "1 MiB, unencrypted",
+            trip,
+            Hosts::TwoPlain,
+            (1 << 20, 40),
+            large,
+        ),
+    ]
 }
 
 /// Tasks that wait, and the memory of tasks.
@@ -253,7 +302,7 @@ fn messages() -> Vec<Plan> {
             let goal = match hosts {
                 _ if size != 8 => None,
                 Hosts::One => Some(SMALL_ROUND_TRIP_GOAL),
-                Hosts::Two => Some(FAR_ROUND_TRIP_GOAL),
+                _ => Some(FAR_ROUND_TRIP_GOAL),
             };
             plans.push(Plan {
                 name: format!("round trip, {place}, {text}"),
@@ -274,14 +323,14 @@ fn messages() -> Vec<Plan> {
                 goal: (size > 8).then_some(STREAM_GOAL),
             });
         }
-        for count in [1, 16] {
+        for count in [1, 16, 50] {
             plans.push(Plan {
                 name: format!("spawn, {place}, {count}"),
                 what: What::Spawn,
                 hosts,
                 size: 0,
                 count,
-                goal: None,
+                goal: (hosts == Hosts::One && count == 50).then_some(SPAWN_GOAL),
             });
         }
     }
