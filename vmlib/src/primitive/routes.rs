@@ -12,8 +12,8 @@ use crate::{
 use std::sync::TryLockError;
 use vm_endpoint::{Received, Time};
 use vm_wire::{
-    CodecError, Frame, Header, Message, Op,
-    task::{DirectDial, DirectOpen, RingClosed, RingOpen},
+    CodecError, Frame, Header, Message, Op, Tid,
+    task::{DirectDial, DirectOpen, RingClosed, RingOpen, RouteEnd},
 };
 
 impl Retains for Shared {
@@ -80,11 +80,14 @@ impl Core {
 
     /// Makes a direct connection that the daemon has prepared.
     fn dial(&mut self, order: &DirectDial, now: Time) {
-        let fits = matches!(self.phase, Phase::Running);
         let (endpoint, out) = (&mut self.endpoint, &mut self.out);
-        if !fits || !self.rings.dial(order, endpoint, now, out) {
+        let made = match self.phase {
+            Phase::Running => self.rings.dial(order, endpoint, now, out),
+            _ => Err(RouteEnd::GivenUp),
+        };
+        if let Err(why) = made {
             let DirectDial { peer, id, .. } = *order;
-            self.say(RingClosed { peer, id }.frame());
+            self.say(RingClosed { peer, id, why }.frame());
         }
     }
 
@@ -97,8 +100,7 @@ impl Core {
             .filter(|_| fits)
             .is_some_and(|[socket]| self.rings.accept(open, socket, endpoint, now, out));
         if !accepted {
-            let DirectOpen { peer, id, .. } = *open;
-            self.say(RingClosed { peer, id }.frame());
+            self.give_up(open.peer, open.id);
         }
     }
 
@@ -145,9 +147,14 @@ impl Core {
         let fds = self.incoming.descriptors();
         let fits = matches!(self.phase, Phase::Running);
         if !fits || !fds.is_some_and(|fds| self.rings.open(open, fds)) {
-            let RingOpen { peer, id, .. } = *open;
-            self.say(RingClosed { peer, id }.frame());
+            self.give_up(open.peer, open.id);
         }
+    }
+
+    /// Tells the daemon that a route cannot be used.
+    fn give_up(&mut self, peer: Tid, id: u64) {
+        let why = RouteEnd::GivenUp;
+        self.say(RingClosed { peer, id, why }.frame());
     }
 
     /// Closes rings that were unused for long. The peers hear of it from the daemon.

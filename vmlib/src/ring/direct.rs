@@ -30,6 +30,7 @@ use vm_wire::{
     direct::{CONTENT_MAX, LENGTH, OPENING, SEALED_MAX},
     limits,
     seal::TAG,
+    task::RouteEnd,
 };
 
 /// Stage of a connection, by the directions that are in use.
@@ -76,17 +77,23 @@ pub(super) struct Direct {
 }
 
 /// A socket that is being connected to that address.
-pub(super) fn dial(address: &str) -> Result<OwnedFd, Errno> {
-    let address: SocketAddr = address.parse().map_err(|_| Errno::INVAL)?;
+///
+/// # Errors
+/// Why there is none: the host cannot be reached, or this process can have no more sockets.
+pub(super) fn dial(address: &str) -> Result<OwnedFd, RouteEnd> {
+    let address: SocketAddr = address.parse().map_err(|_| RouteEnd::NotMade)?;
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    let socket = socket_with(family, SocketType::STREAM, flags, None);
+    let socket = socket.map_err(|_| RouteEnd::GivenUp)?;
     match connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
-        Err(error) => Err(error),
+        // No local port is free.
+        Err(Errno::ADDRNOTAVAIL) => Err(RouteEnd::GivenUp),
+        Err(_) => Err(RouteEnd::NotMade),
     }
 }
 
@@ -161,6 +168,14 @@ impl Direct {
     /// Whether the connection is being made.
     pub fn is_dialled(&self) -> bool {
         matches!(self.stage, Stage::Dials { .. })
+    }
+
+    /// Why the connection is given up, if it is in its present stage.
+    pub fn end(&self) -> RouteEnd {
+        match self.stage {
+            Stage::Dials { .. } | Stage::Awaits { .. } => RouteEnd::NotMade,
+            Stage::Open | Stage::Drains { .. } => RouteEnd::GivenUp,
+        }
     }
 
     /// Whether the next chunk waits for earlier ones.

@@ -15,7 +15,7 @@ use vm_endpoint::{Endpoint, EndpointConfig, Filter, Received, SendProgress, Send
 use vm_wire::{
     Frame, HostId, MachineId, Op, Tid,
     direct::{OPENING, Secret, read_opening},
-    task::{DirectDial, DirectOpen, RingClosed},
+    task::{DirectDial, DirectOpen, RingClosed, RouteEnd},
 };
 
 const NOW: Time = Time(0);
@@ -98,7 +98,7 @@ fn ends_of(id: u64, sealed: bool) -> [End; 2] {
         secret: secret.clone(),
         sealed,
     };
-    assert!(first.directs.dial(&dial, task(1), NOW));
+    assert_eq!(first.directs.dial(&dial, task(1), NOW), Ok(()));
     let open = DirectOpen {
         peer: task(1),
         id,
@@ -234,7 +234,8 @@ fn what_a_closed_connection_may_have_lost_goes_by_the_daemon_once() {
             break closed;
         }
     };
-    assert_eq!(closed, [RingClosed { peer, id: 7 }]);
+    let why = RouteEnd::GivenUp;
+    assert_eq!(closed, [RingClosed { peer, id: 7, why }]);
     let again: Vec<(Op, u64)> = first
         .out
         .drain(..)
@@ -293,21 +294,27 @@ fn a_connection_that_cannot_be_made_is_given_up() {
     let address = closed.local_addr().expect("it listened").to_string();
     drop(closed);
     let mut end = End::new(1);
-    for addr in [address, "nowhere".to_owned()] {
-        let dial = DirectDial {
-            peer: task(2),
-            id: 7,
-            addr,
-            secret: Secret::new([9; 32]),
-            sealed: true,
-        };
-        if end.directs.dial(&dial, task(1), NOW) {
-            while end.settle().is_empty() {
-                end.directs.flush();
+    let mut dial = DirectDial {
+        peer: task(2),
+        id: 7,
+        addr: address,
+        secret: Secret::new([9; 32]),
+        sealed: true,
+    };
+    let made = end.directs.dial(&dial, task(1), NOW);
+    let why = made.err().unwrap_or_else(|| {
+        loop {
+            end.directs.flush();
+            if let Some(closed) = end.settle().first() {
+                return closed.why;
             }
         }
-        assert!(end.directs.is_empty());
-    }
+    });
+    assert_eq!(why, RouteEnd::NotMade);
+    dial.addr = "nowhere".to_owned();
+    let made = end.directs.dial(&dial, task(1), NOW);
+    assert_eq!(made, Err(RouteEnd::NotMade));
+    assert!(end.directs.is_empty());
     const { assert!(RECORD_MAX > OPENING) };
 }
 
@@ -344,6 +351,17 @@ fn a_connection_that_the_daemon_has_closed_before_the_task_hears_of_it_is_refuse
         sealed: true,
     };
     assert!(!end.directs.accept(&open, socket.into(), &mut end.endpoint));
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let dial = DirectDial {
+        peer: task(1),
+        id,
+        addr: listener.local_addr().expect("it listens").to_string(),
+        secret: Secret::new([9; 32]),
+        sealed: true,
+    };
+    // The host can be reached.
+    let made = end.directs.dial(&dial, task(2), NOW);
+    assert_eq!(made, Err(RouteEnd::GivenUp));
     assert!(end.directs.is_empty());
 }
 

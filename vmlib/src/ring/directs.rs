@@ -23,7 +23,7 @@ use vm_wire::{
     Frame, Tid,
     direct::{Connection, End},
     limits,
-    task::{DirectDial, DirectOpen, RingClosed},
+    task::{DirectDial, DirectOpen, RingClosed, RouteEnd},
 };
 
 /// Time for the rest of what a peer has written, after the daemon has closed the connection.
@@ -47,8 +47,11 @@ impl Directs {
         self.all.is_empty()
     }
 
-    /// Makes the connection that the daemon has prepared. `false` if that is impossible.
-    pub fn dial(&mut self, order: &DirectDial, me: Tid, now: Time) -> bool {
+    /// Makes the connection that the daemon has prepared.
+    ///
+    /// # Errors
+    /// Why that is impossible.
+    pub fn dial(&mut self, order: &DirectDial, me: Tid, now: Time) -> Result<(), RouteEnd> {
         let connection = Connection {
             id: order.id,
             ends: [me, order.peer],
@@ -59,15 +62,13 @@ impl Directs {
             until: now + limits::DIRECT_DIAL,
         };
         let keys = order.sealed.then(|| connection.ways(End::Dials));
-        let memory = dial(&order.addr).and_then(|socket| Keyed::new(socket, order.id, keys));
-        let Ok(memory) = memory else {
-            return false;
-        };
+        let socket = dial(&order.addr)?;
+        let memory = Keyed::new(socket, order.id, keys).map_err(|_| RouteEnd::GivenUp)?;
         let direct = self.add(Direct::new(order.peer, order.id, stage, memory));
         // The program may compute for long before its next call.
         direct.await_room(CONNECT);
         direct.flush();
-        true
+        Ok(())
     }
 
     /// Takes the connection that has come. `false` if that is impossible.
@@ -203,8 +204,9 @@ impl Directs {
                 return true;
             }
             if !drains {
+                let why = direct.end();
                 drain(direct, endpoint, now, out);
-                closed.push(RingClosed { peer, id });
+                closed.push(RingClosed { peer, id, why });
             }
             !ends
         });
@@ -228,8 +230,11 @@ impl Directs {
         let idle: Vec<Direct> = self.all.extract_if(.., is_idle).collect();
         let close = |direct: Direct| {
             endpoint.ring_closed(direct.peer);
-            let (peer, id) = (direct.peer, direct.id);
-            RingClosed { peer, id }
+            RingClosed {
+                peer: direct.peer,
+                id: direct.id,
+                why: RouteEnd::GivenUp,
+            }
         };
         idle.into_iter().map(close).collect()
     }

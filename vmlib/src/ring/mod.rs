@@ -50,7 +50,7 @@ use std::{collections::VecDeque, sync::atomic::Ordering::Acquire};
 use vm_endpoint::{Endpoint, Received, RingRead, RingUse, Room, Time};
 use vm_wire::{
     Frame, Tid, limits,
-    task::{DirectDial, DirectOpen, RingClosed, RingOpen},
+    task::{DirectDial, DirectOpen, RingClosed, RingOpen, RouteEnd},
 };
 use watch::Outgoing;
 use way_out::WayOut;
@@ -102,14 +102,17 @@ impl Rings {
         self.all.is_empty() && self.directs.is_empty()
     }
 
-    /// Makes a direct connection that the daemon has prepared. `false` if that is impossible.
+    /// Makes a direct connection that the daemon has prepared.
+    ///
+    /// # Errors
+    /// Why that is impossible.
     pub fn dial(
         &mut self,
         order: &DirectDial,
         endpoint: &mut Endpoint,
         now: Time,
         out: &mut VecDeque<Frame>,
-    ) -> bool {
+    ) -> Result<(), RouteEnd> {
         self.directs.close(endpoint, now, order.peer, out);
         self.directs.dial(order, endpoint.me(), now)
     }
@@ -273,7 +276,7 @@ impl Rings {
     pub fn close(
         &mut self,
         endpoint: &mut Endpoint,
-        RingClosed { peer, id }: RingClosed,
+        RingClosed { peer, id, .. }: RingClosed,
         now: Time,
         out: &mut VecDeque<Frame>,
     ) {
@@ -327,8 +330,11 @@ impl Rings {
         let idle: Vec<Ring> = self.all.extract_if(.., is_idle).collect();
         let close = |mut ring: Ring| {
             ring.close(endpoint, now);
-            let (peer, id) = (ring.peer, ring.id);
-            RingClosed { peer, id }
+            RingClosed {
+                peer: ring.peer,
+                id: ring.id,
+                why: RouteEnd::GivenUp,
+            }
         };
         idle.into_iter().map(close).chain(directs).collect()
     }

@@ -368,6 +368,20 @@ pub struct RingClosed {
     pub peer: Tid,
     /// The number of the ring or of the direct connection.
     pub id: u64,
+    /// Why it is closed.
+    pub why: RouteEnd,
+}
+
+/// Why a ring or a direct connection is closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RouteEnd {
+    /// The daemon has closed it.
+    Closed,
+    /// A task cannot use it, has not used it for long, or finds that it has ended.
+    GivenUp,
+    /// The task that dials could not make the direct connection: the host of the peer cannot be reached,
+    /// or no frame of the peer came.
+    NotMade,
 }
 
 /// Make a direct connection to a task of another host, as the end that dials ([`crate::direct`]). A task

@@ -1,6 +1,9 @@
 //! The direct connections of a simulated task. The endpoint is the production code.
 
-use super::{Program, Scene, rings::take};
+use super::{
+    Program, Scene,
+    rings::{given_up, take},
+};
 use crate::sim::{
     pipe::{Pipe, PipeEnd},
     random::Random,
@@ -8,7 +11,7 @@ use crate::sim::{
 use vm_endpoint::{EndpointError, RingRead, SendProgress, Sending};
 use vm_wire::{
     Frame, Header, Message, Op, Tid,
-    task::{DirectDial, DirectOpen, RingClosed},
+    task::{DirectDial, DirectOpen, RingClosed, RouteEnd},
 };
 
 impl Program {
@@ -59,6 +62,11 @@ impl Program {
 
     pub(super) fn dial(&mut self, order: &DirectDial, scene: &mut Scene) {
         self.close_direct_to(order.peer, scene);
+        if self.random.percent(1) {
+            let (peer, id, why) = (order.peer, order.id, RouteEnd::NotMade);
+            let closed = RingClosed { peer, id, why }.frame();
+            return scene.out.push_back(closed.between(self.me, Tid::NONE));
+        }
         let pipe = Pipe::default();
         scene.dialled.push((order.id, pipe.clone()));
         let end = PipeEnd {
@@ -83,7 +91,7 @@ impl Program {
         };
         if self.random.percent(5) {
             end.close(&mut self.random);
-            let closed = RingClosed { peer, id }.frame();
+            let closed = given_up(peer, id);
             scene.out.push_back(closed.between(self.me, Tid::NONE));
             return Ok(());
         }
@@ -172,7 +180,7 @@ impl Program {
         };
         if has_ended {
             self.close_direct_to(peer, scene);
-            let closed = RingClosed { peer, id }.frame();
+            let closed = given_up(peer, id);
             scene.out.push_back(closed.between(self.me, Tid::NONE));
         }
     }
@@ -237,7 +245,7 @@ impl Program {
             return;
         }
         self.close_direct_to(peer, scene);
-        let closed = RingClosed { peer, id }.frame();
+        let closed = given_up(peer, id);
         scene.out.push_back(closed.between(self.me, Tid::NONE));
         scene.directs.given_up += 1;
     }

@@ -5,8 +5,14 @@ use crate::sim::ring_memory::{End, Reader};
 use vm_endpoint::{Endpoint, RingRead, Room};
 use vm_wire::{
     Frame, Message, Tid,
-    task::{RingClosed, RingOpen},
+    task::{RingClosed, RingOpen, RouteEnd},
 };
+
+/// The report of a task that it cannot use a route, or does not use it any more.
+pub(super) fn given_up(peer: Tid, id: u64) -> Frame {
+    let why = RouteEnd::GivenUp;
+    RingClosed { peer, id, why }.frame()
+}
 
 /// Gives a chunk to an endpoint.
 pub(super) fn take(endpoint: &mut Endpoint, chunk: &Frame) -> RingRead {
@@ -112,7 +118,7 @@ impl Program {
         let memory = memory.ok_or("a ring came without its memory")?;
         let RingOpen { peer, id, end, .. } = *open;
         if self.random.percent(5) {
-            let closed = RingClosed { peer, id }.frame();
+            let closed = given_up(peer, id);
             scene.out.push_back(closed.between(self.me, Tid::NONE));
             return Ok(());
         }
@@ -146,7 +152,7 @@ impl Program {
             return;
         };
         self.close_ring_to(peer, scene);
-        let closed = RingClosed { peer, id }.frame();
+        let closed = given_up(peer, id);
         scene.out.push_back(closed.between(self.me, Tid::NONE));
         scene.rings.given_up += 1;
     }

@@ -14,7 +14,7 @@ use vm_wire::{
     interrupt::Folders,
     limits,
     peer::Order,
-    task::{FailKind, Failed, RingClosed},
+    task::{FailKind, Failed, RingClosed, RouteEnd},
 };
 
 /// An action of the daemon that is due at a certain time.
@@ -222,7 +222,8 @@ impl Context {
     /// Tells a task that its ring or direct connection to `peer` is closed. A frozen task that continues
     /// on this host reads the frame afterwards; a task that continues elsewhere has no route any more.
     pub fn tell_route_closed(&mut self, tid: Tid, peer: Tid, id: u64) {
-        let closed = RingClosed { peer, id }.frame();
+        let why = RouteEnd::Closed;
+        let closed = RingClosed { peer, id, why }.frame();
         let frame = closed.between(self.tid, tid);
         self.emit(Output::Task(tid, frame));
     }

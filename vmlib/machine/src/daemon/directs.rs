@@ -17,7 +17,7 @@ use vm_wire::{
     direct::{Connection, Secret},
     limits,
     peer::{DirectAsk, DirectClosed, DirectEnd, DirectEnds, DirectReady, Order},
-    task::{DirectDial, DirectOpen, RingClosed},
+    task::{DirectDial, DirectOpen, RingClosed, RouteEnd},
 };
 
 /// A task of this host, and a task of another host.
@@ -100,11 +100,11 @@ impl Directs {
         }
         let request = cx.next_request;
         cx.next_request += 1;
-        let sealed = cx.config.sealed;
         let ask = DirectAsk {
             request,
             ends,
-            sealed,
+            sealed: cx.config.sealed,
+            is_only_way: self.is_failing(host, now),
         };
         if cx.send_news(host, &Order::DirectAsk(ask)) {
             let until = now + limits::DIRECT_AWAITED;
@@ -116,14 +116,12 @@ impl Directs {
     pub fn expect(&mut self, cx: &mut Context, ask: &DirectAsk, host: HostId) {
         let (local, peer) = (ask.ends.accepts, ask.ends.dials);
         let (pair, now) = (Pair { local, peer }, cx.now);
-        if self.failing.get(&host).is_some_and(|until| *until > now)
-            || self.awaited.len() >= limits::DIRECTS_AWAITED
-        {
+        if self.is_failing(host, now) || self.awaited.len() >= limits::DIRECTS_AWAITED {
             return;
         }
         // Both tasks have asked: the request of the lower tid counts.
         let own = self.asked.get(&pair);
-        if local < peer && own.is_some_and(|own| own.until > now) {
+        if local < peer && own.is_some_and(|own| own.until > now) && !ask.is_only_way {
             return;
         }
         // The other daemon has none.
@@ -245,7 +243,11 @@ impl Directs {
         if self.get(pair).is_some_and(told)
             && let Some(direct) = self.remove(pair)
         {
-            tell_daemon(cx, pair, direct.id, direct.host, DirectEnd::GivenUp);
+            let why = match closed.why {
+                RouteEnd::NotMade => DirectEnd::NotMade,
+                RouteEnd::Closed | RouteEnd::GivenUp => DirectEnd::GivenUp,
+            };
+            tell_daemon(cx, pair, direct.id, direct.host, why);
         }
     }
 
@@ -258,7 +260,7 @@ impl Directs {
             && let Some(direct) = self.remove(pair)
         {
             let is_awaited = matches!(direct.stage, Stage::Awaited { .. });
-            if is_awaited && closed.why == DirectEnd::GivenUp {
+            if is_awaited && closed.why == DirectEnd::NotMade {
                 self.note_failure(cx, host);
             }
             self.end(cx, pair, &direct, true);
@@ -330,6 +332,11 @@ impl Directs {
                 }
             }
         }
+    }
+
+    /// Whether tasks of that host could not connect to this host a short time ago.
+    fn is_failing(&self, host: HostId, now: Time) -> bool {
+        self.failing.get(&host).is_some_and(|until| *until > now)
     }
 
     fn note_failure(&mut self, cx: &mut Context, host: HostId) {

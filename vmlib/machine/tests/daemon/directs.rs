@@ -8,7 +8,7 @@ use vm_wire::{
     Frame, HostId, Message, Tid,
     agreed::ExitStatus,
     limits,
-    task::{DirectDial, DirectOpen, RingAsk, RingClosed},
+    task::{DirectDial, DirectOpen, RingAsk, RingClosed, RouteEnd},
 };
 
 /// A master on the first host, a worker on the second and one on the third.
@@ -30,6 +30,11 @@ fn say(world: &mut World, from: Tid, frame: Frame) {
     let host = world.processes[&from].host;
     let frame = frame.between(from, Tid::NONE);
     happens(world, host, Input::Task(from, frame));
+}
+
+/// A task says that it cannot use a connection, or does not want it any more.
+fn gives_up(world: &mut World, from: Tid, peer: Tid, id: u64, why: RouteEnd) {
+    say(world, from, RingClosed { peer, id, why }.frame());
 }
 
 fn ask(world: &mut World, from: Tid, peer: Tid) {
@@ -230,7 +235,7 @@ fn a_connection_that_its_task_cannot_make_is_forgotten_and_that_is_noted_once() 
         ask(&mut world, master, peer);
         let dials = told::<DirectDial>(&world, master);
         let id = dials.last().expect("it").id;
-        say(&mut world, master, RingClosed { peer, id }.frame());
+        gives_up(&mut world, master, peer, id, RouteEnd::NotMade);
         assert!(world.directs.expected.is_empty());
         // For a while the host expects none from there.
         ask(&mut world, master, peer);
@@ -242,6 +247,42 @@ fn a_connection_that_its_task_cannot_make_is_forgotten_and_that_is_noted_once() 
     assert_eq!(noted.count(), 1);
     assert!(closed(&world, far).is_empty());
     connect(&mut world, master, third);
+}
+
+#[test]
+fn a_task_that_does_not_take_its_connection_says_nothing_about_the_network() {
+    let (mut world, master, far, _) = setting();
+    for _ in 0..2 {
+        ask(&mut world, master, far);
+        let id = told::<DirectDial>(&world, master).last().expect("it").id;
+        gives_up(&mut world, master, far, id, RouteEnd::GivenUp);
+        assert!(world.directs.expected.is_empty());
+    }
+    // The connection has come, but the peer computes, and no frame of it has come back.
+    ask(&mut world, master, far);
+    let id = told::<DirectDial>(&world, master).last().expect("it").id;
+    comes(&mut world, id);
+    gives_up(&mut world, master, far, id, RouteEnd::NotMade);
+    connect(&mut world, master, far);
+    assert!(
+        !world
+            .noted
+            .iter()
+            .any(|text| text.contains("cannot connect"))
+    );
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_reaches_the_other_one_even_if_both_tasks_ask() {
+    let (mut world, master, far, _) = setting();
+    ask(&mut world, master, far);
+    let id = dialled(&world, master).id;
+    gives_up(&mut world, master, far, id, RouteEnd::NotMade);
+    // The request of the lower tid is under way, and is refused.
+    assert!(master < far);
+    ask(&mut world, master, far);
+    connect(&mut world, far, master);
+    assert_eq!(told::<DirectDial>(&world, master).len(), 1);
 }
 
 #[test]
@@ -260,13 +301,13 @@ fn a_connection_that_does_not_come_in_time_is_forgotten() {
 fn the_peer_is_told_and_interrupted_when_a_task_gives_its_connection_up() {
     let (mut world, master, far, _) = setting();
     let id = connect(&mut world, master, far);
-    say(&mut world, far, RingClosed { peer: master, id }.frame());
+    gives_up(&mut world, far, master, id, RouteEnd::GivenUp);
     assert_eq!(closed(&world, master), [(far, id)]);
     assert_eq!(world.directs.nudged, [(master, id)]);
     assert!(closed(&world, far).is_empty());
     // A late report about it closes no later one.
     let next = connect(&mut world, master, far);
-    say(&mut world, far, RingClosed { peer: master, id }.frame());
+    gives_up(&mut world, far, master, id, RouteEnd::GivenUp);
     assert_eq!(closed(&world, master).len(), 1);
     assert_ne!(next, id);
 }

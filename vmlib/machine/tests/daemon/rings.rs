@@ -6,7 +6,7 @@ use vm_machine::{Input, MoveInput, ProcessInput};
 use vm_wire::{
     Frame, HostId, Message, Op, Tid,
     agreed::ExitStatus,
-    task::{RingAsk, RingClosed, RingOpen},
+    task::{RingAsk, RingClosed, RingOpen, RouteEnd},
 };
 
 /// Sends a frame that has no reply, and lets the daemons act on it.
@@ -53,6 +53,12 @@ fn setting() -> (World, Tid, Tid, Tid) {
     let master = world.master(1, "master");
     let [near, far] = [1, 2].map(|host| world.spawn(master, "worker", 1, on(host)).tids[0]);
     (world, master, near, far)
+}
+
+/// The report of a task that it does not use a ring any more.
+fn given_up(peer: Tid, id: u64) -> Frame {
+    let why = RouteEnd::GivenUp;
+    RingClosed { peer, id, why }.frame()
 }
 
 #[test]
@@ -122,11 +128,11 @@ fn a_ring_that_cannot_be_made_or_used_is_closed_and_may_be_requested_again() {
     assert_eq!(closed(&world, near), [(master, id)]);
     ask(&mut world, master, near);
     let id = opened(&world, master)[1].id;
-    say(&mut world, near, RingClosed { peer: master, id }.frame());
+    say(&mut world, near, given_up(master, id));
     assert_eq!(closed(&world, master), [(near, id)]);
     // A late report about a ring of before closes nothing.
     ask(&mut world, near, master);
-    say(&mut world, near, RingClosed { peer: master, id }.frame());
+    say(&mut world, near, given_up(master, id));
     assert_eq!(closed(&world, master).len(), 1);
 }
 

@@ -29,6 +29,9 @@ pub struct DirectAsk {
     pub ends: DirectEnds,
     /// Whether the links of the requester are sealed.
     pub sealed: bool,
+    /// Tasks of the receiver's host cannot connect to the requester's host. So this request counts, also
+    /// if both tasks ask at one time.
+    pub is_only_way: bool,
 }
 
 /// Reply to [`DirectAsk`]: the connection is expected for
@@ -65,8 +68,11 @@ pub struct DirectClosed {
 pub enum DirectEnd {
     /// The task of the sender is frozen to be moved, or has ended, or may not open the connection now.
     Left,
-    /// The task of the sender cannot make or use the connection, or has not used it for long.
+    /// The task of the sender cannot use the connection, or has not used it for long.
     GivenUp,
+    /// The task of the sender could not make the connection, or no frame of its peer came by it. If the
+    /// connection has not reached the receiver's host either, that host cannot be reached.
+    NotMade,
     /// No connection came in time.
     Late,
 }

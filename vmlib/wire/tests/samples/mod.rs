@@ -26,7 +26,7 @@ use vm_wire::{
     task::{
         Await, DirectDial, DirectOpen, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk,
         GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, RingAsk,
-        RingClosed, RingOpen, Siblings, Signal, Spawned, Tids, Watch, Watched, Welcome,
+        RingClosed, RingOpen, RouteEnd, Siblings, Signal, Spawned, Tids, Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -165,7 +165,10 @@ fn task(visitor: &mut impl Visitor) {
             pid: 300,
         },
     );
-    visitor.message("RingClosed", RingClosed { peer, id });
+    for why in [RouteEnd::Closed, RouteEnd::GivenUp, RouteEnd::NotMade] {
+        let closed = RingClosed { peer, id, why };
+        visitor.message(&format!("RingClosed.{why:?}"), closed);
+    }
     let (secret, sealed) = (Secret::new([8; 32]), true);
     let dial = DirectDial {
         peer,
@@ -220,6 +223,7 @@ fn directs(visitor: &mut impl Visitor) {
         request,
         ends,
         sealed,
+        is_only_way: false,
     };
     visitor.message("DirectAsk", ask);
     let ready = DirectReady {
@@ -230,7 +234,8 @@ fn directs(visitor: &mut impl Visitor) {
         sealed,
     };
     visitor.message("DirectReady", ready);
-    for why in [DirectEnd::Left, DirectEnd::GivenUp, DirectEnd::Late] {
+    use DirectEnd::{GivenUp, Late, Left, NotMade};
+    for why in [Left, GivenUp, NotMade, Late] {
         let closed = DirectClosed {
             id,
             from: tid(1, 2),

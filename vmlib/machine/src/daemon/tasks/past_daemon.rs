@@ -8,7 +8,7 @@ use crate::{
 use vm_wire::{
     HostId, Tid, limits,
     peer::{DirectAsk, DirectClosed, DirectEnds, DirectReady},
-    task::RingClosed,
+    task::{RingClosed, RouteEnd},
 };
 
 impl Daemon {
@@ -110,7 +110,8 @@ impl Daemon {
 
     /// The memory of a ring could not be made.
     pub(in crate::daemon) fn on_ring_failed(&mut self, id: u64, [first, second]: [Tid; 2]) {
-        let closed = RingClosed { peer: second, id };
+        let (peer, why) = (second, RouteEnd::GivenUp);
+        let closed = RingClosed { peer, id, why };
         self.rings.close(&mut self.cx, first, &closed);
     }
 
