@@ -4,9 +4,12 @@
 //! `VM_MOVES=1000 cargo test --test directs` makes 1000 moves.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::{collections::BTreeSet, fs, time::Duration};
+use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
 use vm_integration::cluster::{
-    Cluster, Node, client::NONE_LOST, rings::pid, wait_for, wanted_moves,
+    Cluster, Node,
+    client::{Client, NONE_LOST},
+    rings::pid,
+    wait_for, wanted_moves,
 };
 use vm_wire::{Tid, console::TaskRow};
 
@@ -16,14 +19,24 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// The state of a connection in `/proc/net/tcp`.
 const ESTABLISHED: &str = "01";
 
-/// Direct connections of a process: a task has no other connection of TCP.
-fn directs(pid: u32) -> usize {
+/// The established TCP connections of the host on which a process runs: the fields of their rows in
+/// `/proc/net/tcp`.
+fn established(pid: u32) -> Vec<Vec<String>> {
     let table = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")));
     let table = table.map(Result::unwrap_or_default).concat();
-    let fields = table.lines().map(|line| line.split_whitespace().collect());
-    let established: BTreeSet<String> = fields
-        .filter(|fields: &Vec<&str>| fields.get(3) == Some(&ESTABLISHED))
-        .filter_map(|fields| fields.get(9).map(|inode| format!("socket:[{inode}]")))
+    let fields = table
+        .lines()
+        .map(|line| line.split_whitespace().map(str::to_owned).collect());
+    fields
+        .filter(|fields: &Vec<String>| fields.len() > 9 && fields[3] == ESTABLISHED)
+        .collect()
+}
+
+/// Direct connections of a process: a task has no other connection of TCP.
+fn directs(pid: u32) -> usize {
+    let rows = established(pid).into_iter();
+    let established: BTreeSet<String> = rows
+        .map(|fields| format!("socket:[{}]", fields[9]))
         .collect();
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
     let descriptors = descriptors.into_iter().flatten().flatten();
@@ -104,4 +117,105 @@ fn a_message_of_the_last_call_of_its_sender_follows_a_receiver_that_moves() {
     run.output_until("heard the last message");
     sign("end");
     run.ends_well("and the last one");
+}
+
+/// A run of `vmtest echoes`.
+struct Echoes {
+    run: Client,
+    rounds: usize,
+}
+
+impl Echoes {
+    fn new(node: &Node) -> Self {
+        let mut run = node.client();
+        run.run("vmtest", &["echoes"]);
+        Echoes { run, rounds: 0 }
+    }
+
+    fn round(&mut self) {
+        self.run.input(b"go\n");
+        self.run
+            .output_until(&format!("round {} is over", self.rounds));
+        self.rounds += 1;
+        eprintln!(
+            "ROUND {} {:?}",
+            self.rounds,
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap()
+        );
+    }
+
+    /// Makes rounds until `ready`.
+    fn rounds_until(&mut self, what: &str, mut ready: impl FnMut() -> bool) {
+        wait_for(what, LIMIT, || {
+            self.round();
+            ready().then_some(())
+        });
+    }
+}
+
+/// The port of a daemon, and the ports of its peers on the connections that it has accepted.
+fn ports(node: &Node) -> (u16, Vec<u16>) {
+    let address = fs::read_to_string(node.dir.join("address")).expect("it listens");
+    let address: SocketAddr = address.trim().parse().expect("an address");
+    let port = |text: &String| {
+        let (_, port) = text.rsplit_once(':')?;
+        u16::from_str_radix(port, 16).ok()
+    };
+    let rows = established(node.process.id()).into_iter();
+    let accepted = rows.filter(|fields| port(&fields[1]) == Some(address.port()));
+    let peers = accepted.filter_map(|fields| port(&fields[2])).collect();
+    (address.port(), peers)
+}
+
+/// How many TCP connections were begun on the host of a daemon.
+fn begun(node: &Node) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{}/net/snmp", node.pid())).expect("it runs");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let mut fields = || lines.next().expect("a line of TCP").split_whitespace();
+    let place = fields().position(|name| name == "ActiveOpens");
+    let value = fields()
+        .nth(place.expect("the counter"))
+        .expect("its value");
+    value.parse().expect("a number")
+}
+
+#[test]
+fn tasks_whose_connections_are_blocked_use_their_daemons_and_do_not_try_for_a_while() {
+    let Some(cluster) = Cluster::in_namespaces(2) else {
+        return;
+    };
+    let network = cluster.network.as_ref().expect("there is one");
+    let nodes = &cluster.nodes;
+    for (index, node) in nodes.iter().enumerate() {
+        let (port, peers) = ports(node);
+        network.block_port(index, port, &peers);
+    }
+    let before = nodes.iter().map(begun).collect::<Vec<_>>();
+    let notes = |node: &Node| {
+        let text = format!("cannot connect to host '{}'", node.name);
+        node.log().matches(&text).count()
+    };
+    let mut echoes = Echoes::new(&nodes[0]);
+    echoes.rounds_until("both daemons say so", || {
+        nodes.iter().all(|node| notes(node) > 0)
+    });
+    let tried = nodes.iter().map(begun).collect::<Vec<_>>();
+    assert!((0..2).all(|index| tried[index] > before[index]));
+    // A task asks for a route again, at the latest, after as many chunks as it has sent.
+    for _ in 0..=echoes.rounds {
+        echoes.round();
+    }
+    assert_eq!(nodes.iter().map(begun).collect::<Vec<_>>(), tried);
+    assert_eq!(nodes.iter().map(notes).collect::<Vec<_>>(), [1, 1]);
+    assert!(nodes.iter().all(|node| node.conf().links_down.is_empty()));
+
+    // A new link between the hosts ends the pause.
+    (0..2).for_each(|index| network.open_port(index));
+    network.destroy_connections(0);
+    let peer = pid(&nodes[0].members(1)[0]);
+    echoes.rounds_until("a direct connection", || directs(peer) > 0);
+    echoes.run.input(b"end\n");
+    echoes.run.ends_well(NONE_LOST);
 }

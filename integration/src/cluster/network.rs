@@ -15,6 +15,11 @@ use std::{
 /// Distinguishes the networks of one test process.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// Priority of the rules for connections to a blocked port that stay.
+const KEPT: u32 = 100;
+/// Priority of the rule that blocks a port.
+const BLOCKED: u32 = 200;
+
 /// Namespaces joined by a bridge; removed on drop.
 #[derive(Debug)]
 pub struct Network {
@@ -162,6 +167,32 @@ impl Network {
             "established",
         ])
         .expect("connections can be destroyed");
+    }
+
+    /// Blocks new TCP connections to a port of host `index`, as a firewall that drops packets would. The
+    /// connections to that port from the ports `kept` stay.
+    ///
+    /// # Panics
+    /// When the system refuses.
+    pub fn block_port(&self, index: usize, port: u16, kept: &[u16]) {
+        let rule = |words: String| {
+            let words = format!("rule add ipproto tcp sport {port} {words}");
+            self.configure(index, &words).expect("a rule can be added");
+        };
+        for peer in kept {
+            rule(format!("dport {peer} priority {KEPT} lookup main"));
+        }
+        // The host has no route for its replies.
+        rule(format!("priority {BLOCKED} blackhole"));
+    }
+
+    /// Ends the block of [`Network::block_port`].
+    ///
+    /// # Panics
+    /// When no port is blocked.
+    pub fn open_port(&self, index: usize) {
+        self.configure(index, &format!("rule delete priority {BLOCKED}"))
+            .expect("a rule can be deleted");
     }
 
     fn hub(&self) -> String {

@@ -5,6 +5,7 @@
 
 mod calls;
 mod collectives;
+mod echoes;
 mod faults;
 mod files;
 mod garbage;
@@ -60,6 +61,8 @@ fn main() -> anyhow::Result<()> {
         "last-call" => last_call::last_call(&vm, &args[1]),
         "last-call-sender" => last_call::sender(&vm, &args[1], Tid(number(2)?)),
         "last-call-receiver" => last_call::receiver(&vm, &args[1]),
+        "echoes" => echoes::echoes(&vm),
+        "echo" => echoes::echo(&vm),
         "talker" => pauses::talker(&vm, Tid(number(1)?)),
         "ring-member" => traffic::ring_member(&vm),
         "duet" => faults::duet(&vm, &args[1], &args[2]),
