@@ -4,14 +4,18 @@
 //! `VM_MOVES=1000 cargo test --test directs` makes 1000 moves.
 
 use rustix::process::{Pid, Signal, kill_process};
-use std::{collections::BTreeSet, fs, net::SocketAddr, time::Duration};
+use std::{collections::BTreeSet, fs, net::SocketAddr, thread, time::Duration};
 use vm_integration::cluster::{
     Cluster, Node,
     client::{Client, NONE_LOST},
     rings::pid,
     wait_for, wanted_moves,
 };
-use vm_wire::{Tid, console::TaskRow};
+use vm_wire::{
+    Tid,
+    console::{Answer, Request, TaskRow},
+    peer::{MovePhase, MoveWay},
+};
 
 const MOVES: u32 = 24;
 const MEMBERS: usize = 8;
@@ -96,26 +100,53 @@ fn an_application_with_direct_connections_restarts_from_its_checkpoint() {
 
 #[test]
 fn a_message_of_the_last_call_of_its_sender_follows_a_receiver_that_moves() {
+    a_last_message_arrives("anywhere");
+}
+
+#[test]
+fn it_follows_also_while_an_order_to_stop_waits_for_the_next_call_of_its_sender() {
+    a_last_message_arrives("around-saves");
+}
+
+/// A task sends a message and makes no call any more, then its receiver moves. With `around-saves` the
+/// sender is to move before that, and is stopped in its calls alone.
+fn a_last_message_arrives(how: &str) {
     let cluster = Cluster::on_loopback(3);
     let node = &cluster.nodes[0];
     let folder = tempfile::tempdir().expect("a folder can be made");
     let path = folder.path().to_str().expect("the path is text");
     let sign = |name: &str| fs::write(folder.path().join(name), "").expect("it can be written");
     let mut run = node.client();
-    run.run("vmtest", &["last-call", path]);
+    run.run("vmtest", &["last-call", path, how]);
     let both = await_directs(node, 2, 2);
     sign("talked");
     wait_for("the last message", LIMIT, || {
         folder.path().join("said").exists().then_some(())
     });
-    // The message is in the connection, and its sender makes no call any more.
-    assert!(both.iter().all(|row| directs(pid(row)) > 0));
-    let is_receiver = |row: &&TaskRow| row.host != node.name;
-    let receiver = both.iter().find(is_receiver).expect("it is elsewhere");
-    node.client().move_elsewhere(receiver.tid);
-    sign("hears");
-    run.output_until("heard the last message");
-    sign("end");
+    let (here, elsewhere) = both
+        .iter()
+        .partition::<Vec<_>, _>(|row| row.host == node.name);
+    let (sender, receiver) = (here[0].tid, elsewhere[0].tid);
+    thread::scope(|scope| {
+        if how == "around-saves" {
+            // The order waits until the sender ends.
+            let request = Request::Move(sender, None, MoveWay::default());
+            scope.spawn(move || node.client().ask(&request));
+            wait_for("the order to stop", LIMIT, || {
+                let Answer::Moves(rows) = node.client().ask(&Request::Moves) else {
+                    panic!("that has no such answer");
+                };
+                let is_ordered = rows.first()?.phase? == MovePhase::Interruption;
+                is_ordered.then_some(())
+            });
+        }
+        // The message is in the connection, and its sender makes no call any more.
+        assert!(both.iter().all(|row| directs(pid(row)) > 0));
+        node.client().move_elsewhere(receiver);
+        sign("hears");
+        run.output_until("heard the last message");
+        sign("end");
+    });
     run.ends_well("and the last one");
 }
 

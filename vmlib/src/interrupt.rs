@@ -9,7 +9,8 @@
 //! ([`crate::freeze`]), so none is lost: a thread that is within the library then heeds it when it
 //! has let go of the library's state. The orders of a portable task stay there until its program has
 //! come to a safe point, and only that they are there is noted ([`crate::portable`]); likewise those to
-//! stop a task with callbacks, until its next call of the library ([`crate::save_in_call`]).
+//! stop a task with callbacks, until its next call of the library ([`crate::save_in_call`]). An order to send
+//! messages again does not wait behind those ([`crate::resend`]).
 //!
 //! The socket's end of file means that the daemon has died. The task dies with it, all threads at
 //! once and without cleaning up: the machine may declare it dead and start what it did again
@@ -29,11 +30,12 @@ use crate::{
     error::InitError,
     freeze,
     image::{Image, in_section, prepare},
-    interrupt_socket::{self, borrowed, interrupt_socket, peek, receive},
+    interrupt_socket::{self, borrowed, heed_resends, interrupt_socket, peek, receive},
     orders::{are_called, is_portable, note_order, order_in, stop_in_calls},
     portable_checkpointer::RUNNING,
 };
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fd::{AsRawFd, BorrowedFd, OwnedFd},
     io::Errno,
     thread::sched_yield,
@@ -170,12 +172,20 @@ fn read_orders(socket: BorrowedFd<'_>) -> bool {
             Read::Ended => return false,
         }
         // Whoever left something to this thread may have seen it too late.
-        match peek(socket, &mut [0; ORDER_LEN]) {
-            Ok(_) | Err(Errno::CONNRESET | Errno::INTR) => {}
-            Err(_) => return true,
+        if !is_readable(socket) {
+            return true;
         }
     }
     true
+}
+
+/// Whether an order is there, or the daemon has died. Another thread may carry out orders.
+fn is_readable(socket: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(&socket, PollFlags::IN)];
+    match poll(&mut fds, Some(&Timespec::default())) {
+        Ok(count) => count > 0,
+        Err(error) => error == Errno::INTR,
+    }
 }
 
 /// Waits until no other thread carries out orders. Those that come to it later find something that keeps
@@ -211,6 +221,10 @@ fn read_orders_alone(socket: BorrowedFd<'_>) -> Read {
     loop {
         if is_for_call(socket) {
             note_order();
+            if !are_called() {
+                // The program may never make that call.
+                heed_resends(socket, &mut packet);
+            }
             return Read::Left;
         }
         match receive(socket, &mut packet) {

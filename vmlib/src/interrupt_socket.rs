@@ -1,7 +1,7 @@
 //! The interrupt socket of this process, for signal handlers: its number, and the packets in it.
 //!
 //! **Used in signal handlers**: nothing here allocates or locks. The `unsafe` parts here are the
-//! descriptors that are known by number, and those that a process is handed over.
+//! descriptors that are known by number, those that a process is handed over, and an option of the socket.
 
 use crate::{daemon_lost::end_process, resend};
 use rustix::{
@@ -11,6 +11,7 @@ use rustix::{
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg},
 };
 use std::{
+    ffi::c_int,
     io::IoSliceMut,
     mem::MaybeUninit,
     sync::atomic::{AtomicI32, Ordering::SeqCst},
@@ -59,6 +60,38 @@ pub(crate) fn handed_over(number: RawFd) -> Result<OwnedFd, Errno> {
 pub(crate) fn peek(socket: BorrowedFd<'_>, packet: &mut [u8; ORDER_LEN]) -> Result<usize, Errno> {
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
     recv(socket, packet, flags).map(|(len, _)| len)
+}
+
+/// Carries out the orders to send again, behind orders that wait for a call of the task: those orders
+/// and these stay in the socket, and these are carried out once more with them, which sends nothing
+/// twice. The caller is the only thread that looks at orders. A kernel that cannot show what is behind
+/// the first packet leaves these orders to that call, too.
+pub(crate) fn heed_resends(socket: BorrowedFd<'_>, packet: &mut [u8; ORDER_MAX]) {
+    // From now on each look goes past the packets of the looks before, which it gets whole.
+    if set_peek_offset(socket, 0) {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+        while let Ok((len @ 1.., _)) = recv(socket, &mut packet[..], flags) {
+            resend::heed_order(&packet[..len]);
+        }
+        set_peek_offset(socket, -1);
+    }
+}
+
+/// Sets how many bytes a look passes over; -1: none, in every look. `false` if that is impossible.
+fn set_peek_offset(socket: BorrowedFd<'_>, offset: c_int) -> bool {
+    let len = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the option has an int, which is there during the call.
+    let result = unsafe {
+        let value: *const c_int = &offset;
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEEK_OFF,
+            value.cast(),
+            len,
+        )
+    };
+    result == 0
 }
 
 /// The last order that came, of a task at a safe point or in a call: those before it were taken back. Does not

@@ -91,10 +91,14 @@ impl Task {
             if declare_portable() {
                 return Err(PortableError::Twice);
             }
-            let core = self.shared.lock();
-            core.phase.running().map_err(PortableError::Task)?;
-            freeze::report_over(interrupt_socket(), 0, Report::Portable);
-            drop(core);
+            let declare = |core: &mut Core, now| {
+                core.phase.running()?;
+                core.give_up_directs(now);
+                freeze::report_over(interrupt_socket(), 0, Report::Portable);
+                Ok(Attempt::Done(()))
+            };
+            let declared = self.shared.run_in_any_phase(declare);
+            declared.map_err(PortableError::Task)?;
             return Ok(Begun {
                 state: fresh(),
                 restored: false,

@@ -4,6 +4,11 @@
 //! before its next call. So the daemon interrupts the sender ([`Order::Resend`]), and the handler writes
 //! what is retained to the data socket. A process that was made of an image writes all that it retains.
 //!
+//! The order does not wait behind one to stop, which a task with callbacks leaves for its next call: the
+//! handler looks past it. A portable task leaves all orders for its safe points. It has no direct
+//! connection: it gives up those that it had in the call in which it becomes portable, and takes no new
+//! one.
+//!
 //! If a thread is within the library, that thread does it, when it lets go of the library's state: it
 //! looks at [`PENDING`] behind that, and the handler has set it before it has tried to lock.
 //!

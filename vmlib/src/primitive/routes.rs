@@ -6,6 +6,7 @@ use crate::{
     freeze,
     image::Section,
     link::{Sockets, write_in_handler},
+    orders::is_portable,
     resend::{self, Again, Retains},
     ring::{self, Until, Watch},
 };
@@ -82,7 +83,7 @@ impl Core {
     fn dial(&mut self, order: &DirectDial, now: Time) {
         let (endpoint, out) = (&mut self.endpoint, &mut self.out);
         let made = match self.phase {
-            Phase::Running => self.rings.dial(order, endpoint, now, out),
+            Phase::Running if !is_portable() => self.rings.dial(order, endpoint, now, out),
             _ => Err(RouteEnd::GivenUp),
         };
         if let Err(why) = made {
@@ -94,7 +95,7 @@ impl Core {
     /// A direct connection has come.
     fn accept(&mut self, open: &DirectOpen, now: Time) {
         let socket = self.incoming.descriptors();
-        let fits = matches!(self.phase, Phase::Running);
+        let fits = matches!(self.phase, Phase::Running) && !is_portable();
         let (endpoint, out) = (&mut self.endpoint, &mut self.out);
         let accepted = socket
             .filter(|_| fits)
@@ -102,6 +103,13 @@ impl Core {
         if !accepted {
             self.give_up(open.peer, open.id);
         }
+    }
+
+    /// The task has become portable, and has no direct connection any more. The daemon forgets them when
+    /// it hears that the task is portable.
+    pub(crate) fn give_up_directs(&mut self, now: Time) {
+        let (endpoint, out) = (&mut self.endpoint, &mut self.out);
+        self.rings.give_up_directs(endpoint, now, out);
     }
 
     /// Sends again what direct connections that have ended may have lost.

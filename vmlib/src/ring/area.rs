@@ -300,6 +300,10 @@ pub(crate) fn note_lost(id: u64) {
     if !is_early {
         return;
     }
+    // An order may be looked at more than once.
+    if EARLY.iter().any(|early| early.load(SeqCst) == id) {
+        return;
+    }
     let index = EARLY_COUNT.fetch_add(1, SeqCst) % EARLY.len();
     EARLY[index].store(id, SeqCst);
 }

@@ -247,6 +247,30 @@ fn what_a_closed_connection_may_have_lost_goes_by_the_daemon_once() {
 }
 
 #[test]
+fn what_connections_that_are_given_up_may_lose_goes_by_the_daemon_at_once() {
+    let [mut first, mut second] = ends_of(13, true);
+    let (peer, body) = (task(2), Bytes::from_static(b"x"));
+    let mut sending = first.endpoint.start_send(peer, 0, 1, body.clone());
+    assert_eq!(first.push(&mut sending), SendProgress::Done);
+    let mut sending = second.endpoint.start_send(task(1), 0, 2, body);
+    assert_eq!(second.push(&mut sending), SendProgress::Done);
+    let directs = &mut first.directs;
+    directs.give_up_all(&mut first.endpoint, NOW, &mut first.out);
+    assert!(directs.is_empty());
+    let again = first
+        .out
+        .iter()
+        .map(|frame| (frame.header.op, frame.header.seq));
+    assert!(again.clone().any(|frame| frame == (Op::Data, 1)));
+    let mut sending = first.endpoint.start_send(peer, 0, 1, Bytes::new());
+    let ring = (&mut vm_endpoint::NoRing, true);
+    let sent = first
+        .endpoint
+        .poll_send_by(NOW, &mut sending, ring, &mut first.out);
+    assert_eq!(sent, Ok(SendProgress::Done));
+}
+
+#[test]
 fn the_daemons_order_sends_again_in_a_handler_and_not_a_second_time() {
     let [mut first, _second] = ends_of(11, true);
     let peer = task(2);

@@ -248,6 +248,15 @@ impl Directs {
         }
     }
 
+    /// Gives up all connections: what they may lose goes by the daemon.
+    pub fn give_up_all(&mut self, endpoint: &mut Endpoint, now: Time, out: &mut VecDeque<Frame>) {
+        for mut direct in std::mem::take(&mut self.all) {
+            direct.flush();
+            direct.read(endpoint, now, Until::Empty, false);
+            drain(&mut direct, endpoint, now, out);
+        }
+    }
+
     /// Forgets the connections that a freeze has closed, and heeds the daemon's orders about others.
     pub fn after_freeze(&mut self, endpoint: &mut Endpoint, out: &mut VecDeque<Frame>) {
         self.all.retain_mut(|direct| {

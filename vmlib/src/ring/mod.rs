@@ -339,6 +339,16 @@ impl Rings {
         idle.into_iter().map(close).chain(directs).collect()
     }
 
+    /// Gives up all direct connections, because the task becomes portable.
+    pub fn give_up_directs(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        out: &mut VecDeque<Frame>,
+    ) {
+        self.directs.give_up_all(endpoint, now, out);
+    }
+
     /// Closes all rings and direct connections, because the task leaves.
     pub fn close_all(&mut self, endpoint: &mut Endpoint, now: Time) {
         self.directs.close_all(endpoint, now);

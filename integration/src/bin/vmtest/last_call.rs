@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 use vm_wire::Tid;
-use vmlib::Task;
+use vmlib::{Callbacks, Task};
 
 /// The files by which the test and the tasks know of each other, in one folder. Each waits for a file
 /// without a call of the library.
@@ -32,14 +32,20 @@ impl Signs {
     }
 }
 
-/// Starts the two tasks on different hosts.
-pub fn last_call(vm: &Task, folder: &str) -> anyhow::Result<()> {
+/// Callbacks that do nothing: a task that has some is stopped in calls of the library alone.
+struct Nothing;
+
+impl Callbacks for Nothing {}
+
+/// Starts the two tasks on different hosts. With `around-saves` the sender has
+/// callbacks.
+pub fn last_call(vm: &Task, folder: &str, how: &str) -> anyhow::Result<()> {
     let here = host_name(vm)?;
     let hosts = host_names(vm)?;
     let there = hosts.iter().find(|name| **name != here);
     let there = there.context("a second host")?;
     let receiver = vm.spawn(&me(&["last-call-receiver", folder])?.on(there))?[0];
-    let sender = me(&["last-call-sender", folder, &receiver.0.to_string()])?;
+    let sender = me(&["last-call-sender", folder, &receiver.0.to_string(), how])?;
     let sender = vm.spawn(&sender.on(&here))?[0];
     vm.send(receiver, GO, &sender.0)?;
     let count: u64 = vm.recv(receiver, RESULT)?.value()?;
@@ -49,7 +55,10 @@ pub fn last_call(vm: &Task, folder: &str) -> anyhow::Result<()> {
 
 /// Talks until there is the file `talked`; sends the last message when the receiver computes; then
 /// computes until there is the file `end`.
-pub fn sender(vm: &Task, folder: &str, receiver: Tid) -> anyhow::Result<()> {
+pub fn sender(vm: &Task, folder: &str, receiver: Tid, how: &str) -> anyhow::Result<()> {
+    if how == "around-saves" {
+        vm.around_saves(Box::new(Nothing));
+    }
     let signs = Signs(Path::new(folder).to_owned());
     let mut number = 0u64;
     while !signs.is_given("talked") {
