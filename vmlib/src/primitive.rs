@@ -129,6 +129,8 @@ enum Poller {
     Wide,
     /// A thread polls, and leaves short messages in their rings: see [`Core::only`].
     Narrow,
+    /// A thread polls, and leaves all messages in rings and connections: the inbox was full.
+    Full,
 }
 
 /// The result of an attempt.
@@ -353,7 +355,7 @@ impl Shared {
         let time = due.map(|due| due.since(now()));
         if !read && !write {
             core.sleepers += 1;
-            if core.poller == Poller::Narrow {
+            if core.poller == Poller::Narrow || core.is_polled_too_little() {
                 ring::wake_own();
             }
             let time = time.unwrap_or(Duration::MAX);
@@ -370,10 +372,7 @@ impl Shared {
                 return Ok(core);
             }
             if read {
-                core.poller = match rings.is_narrow() {
-                    true => Poller::Narrow,
-                    false => Poller::Wide,
-                };
+                core.poller = core.poller_of(&rings);
             }
             drop(core);
             let begin = now();
@@ -423,6 +422,9 @@ impl Shared {
 
     /// Lets the other threads look again.
     pub(crate) fn wake(&self, core: &Core) {
+        if core.is_polled_too_little() {
+            ring::wake_own();
+        }
         if core.sleepers > 0 {
             self.changed.notify_all();
         }

@@ -61,6 +61,24 @@ impl Core {
         watch
     }
 
+    /// The state of the thread that is about to poll, and to watch that.
+    pub(super) fn poller_of(&self, watch: &Watch) -> Poller {
+        if !self.rings.is_empty() && self.endpoint.inbox_full().is_some() {
+            ring::make_wake();
+            return Poller::Full;
+        }
+        match watch.is_narrow() {
+            true => Poller::Narrow,
+            false => Poller::Wide,
+        }
+    }
+
+    /// Whether the thread that polls leaves messages in rings and connections, for which there is room
+    /// now. It may wait for something else, and the other threads wait for those messages.
+    pub(super) fn is_polled_too_little(&self) -> bool {
+        self.poller == Poller::Full && self.endpoint.inbox_full().is_none()
+    }
+
     pub(super) fn rings_after_freeze(&mut self) {
         self.rings.after_freeze(&mut self.endpoint, &mut self.out);
     }
@@ -187,4 +205,122 @@ fn read_secret<T: Message>(frame: Frame) -> Result<T, CodecError> {
         body.fill(0);
     }
     read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{error::TaskError, primitive::Attempt};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::{
+        collections::VecDeque,
+        os::fd::OwnedFd,
+        sync::atomic::{AtomicBool, Ordering::SeqCst},
+        thread,
+        time::{Duration, Instant},
+    };
+    use vm_endpoint::{Filter, Time};
+    use vm_wire::{HostId, MachineId, direct::Secret, task::Welcome};
+
+    const ANY: Filter = Filter {
+        context: 0,
+        from: None,
+        tag: None,
+    };
+
+    fn tid(host: u16) -> Tid {
+        Tid::new(MachineId::from_bits(1), HostId(host), 1)
+    }
+
+    /// Two sockets that are connected.
+    fn pair(kind: SocketType) -> [OwnedFd; 2] {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let pair = socketpair(AddressFamily::UNIX, kind, flags, None).expect("a pair");
+        [pair.0, pair.1]
+    }
+
+    /// A task with room for few messages, and the daemon's ends of its sockets.
+    fn task() -> (Shared, [OwnedFd; 2]) {
+        let welcome = Welcome {
+            version: vm_wire::version::CURRENT,
+            machine: MachineId::from_bits(1),
+            host: HostId(1),
+            tid: tid(1),
+            parent: Tid::NONE,
+            app: tid(1),
+            index: 0,
+            epoch: 0,
+            generation: 0,
+            incarnation: 1,
+            window_bytes: 1 << 20,
+            inbox_bytes: 1,
+        };
+        let [data, daemon] = pair(SocketType::STREAM);
+        let [interrupt, orders] = pair(SocketType::SEQPACKET);
+        let shared = Shared::new(welcome, Sockets::new(data, interrupt));
+        (shared, [daemon, orders])
+    }
+
+    #[test]
+    fn a_thread_that_polls_for_a_reply_looks_at_connections_again_when_the_inbox_has_room() {
+        let (shared, _daemon) = task();
+        let [socket, _peer] = pair(SocketType::STREAM);
+        let mut core = shared.lock();
+        let open = DirectOpen {
+            peer: tid(2),
+            id: 0x00F0_1100,
+            secret: Secret::new([9; 32]),
+            sealed: false,
+        };
+        let mut out = VecDeque::new();
+        let Core {
+            rings, endpoint, ..
+        } = &mut *core;
+        assert!(rings.accept(&open, socket, endpoint, recent(), &mut out));
+        core.rings.keep();
+        let mut header = Header::new(Op::Data);
+        (header.seq, header.total) = (1, 8);
+        let chunk = Frame::new(header, vec![1; 8].into()).between(tid(2), tid(1));
+        core.endpoint.handle(recent(), chunk, &mut out);
+        assert!(core.endpoint.inbox_full().is_some());
+        drop(core);
+
+        let is_answered = AtomicBool::new(false);
+        let polls = |wanted| is_soon(&shared, wanted);
+        let has_looked = thread::scope(|scope| {
+            scope.spawn(|| {
+                let wait = |_: &mut Core, _| match is_answered.load(SeqCst) {
+                    true => Ok::<_, TaskError>(Attempt::Done(())),
+                    false => Ok(Attempt::Wait(None)),
+                };
+                shared.run(wait).expect("the task runs");
+            });
+            let is_full = polls(Poller::Full);
+            let take = |core: &mut Core, now: Time| {
+                let taken = core.endpoint.take(now, &ANY, &mut core.out);
+                Ok::<_, TaskError>(Attempt::Done(taken.is_some()))
+            };
+            let is_taken = shared.run(take).expect("the task runs");
+            // No time of the thread that polls is over, and nothing comes.
+            let is_wide = polls(Poller::Wide);
+            is_answered.store(true, SeqCst);
+            ring::wake_own();
+            is_full && is_taken && is_wide
+        });
+        assert!(has_looked);
+    }
+
+    /// Whether a thread polls like that within the time of a test, and nothing is due.
+    fn is_soon(shared: &Shared, wanted: Poller) -> bool {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let core = shared.core.lock().expect("no thread has panicked");
+            let is_it = core.poller == wanted && core.endpoint.deadline().is_none();
+            drop(core);
+            if is_it || Instant::now() > end {
+                return is_it;
+            }
+            thread::yield_now();
+        }
+    }
 }

@@ -20,6 +20,7 @@
 
 use super::lane::{LANE_BYTES, Lane};
 use rustix::{
+    event::{EventfdFlags, eventfd},
     fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd},
     io::Errno,
     mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous},
@@ -356,6 +357,17 @@ pub(crate) fn wake() -> RawFd {
 /// Wakes the thread of this task that sleeps for rings, if one does.
 pub(crate) fn wake_own() {
     super::writer::wake_by(WAKE.load(Relaxed));
+}
+
+/// Makes an eventfd that wakes this task, unless a ring has brought one. Without it, a thread that waits
+/// learns of another one's wish when its time is over.
+pub(crate) fn make_wake() {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    if wake() < 0
+        && let Ok(fd) = eventfd(0, flags)
+    {
+        set_wake(fd);
+    }
 }
 
 /// Notes the eventfd that wakes this task. It comes with each ring. It is another one only after all

@@ -36,7 +36,7 @@ mod watch;
 mod way_out;
 mod writer;
 
-pub(crate) use area::wake_own;
+pub(crate) use area::{make_wake, wake_own};
 pub(crate) use lent::admit_tasks;
 pub(crate) use until::Until;
 pub(crate) use watch::{NARROW, Watch};
@@ -305,6 +305,12 @@ impl Rings {
         out: &mut VecDeque<Frame>,
     ) -> Vec<RingClosed> {
         self.directs.settle(endpoint, now, out)
+    }
+
+    /// Rings without use are not looked for any more.
+    #[cfg(test)]
+    pub fn keep(&mut self) {
+        self.idle_due = Time(u64::MAX);
     }
 
     /// When [`Rings::close_idle`] or [`Rings::settle`] is due.
