@@ -61,7 +61,22 @@ impl Strip {
     /// Computes all cells of the next step. The copies of the neighbours' rows must be those of the
     /// present step.
     pub fn step(&mut self) {
-        self.wave(1);
+        self.step_inside();
+        self.step_edges();
+    }
+
+    /// Computes those cells of the next step that do not depend on the neighbours' rows: all but the
+    /// first and the last row. [`Strip::step_edges`] completes the step.
+    pub fn step_inside(&mut self) {
+        (2..self.rows.len()).for_each(|row| self.compute_row(0, row));
+    }
+
+    /// Computes the first and the last row of the next step, after [`Strip::step_inside`]. The copies of
+    /// the neighbours' rows must be those of the present step.
+    pub fn step_edges(&mut self) {
+        self.compute_row(0, 1);
+        self.compute_row(0, self.rows.len());
+        std::mem::swap(&mut self.now, &mut self.before);
     }
 
     /// Computes several steps at once, as a wave that goes down the rows: as soon as a row and the
@@ -69,28 +84,33 @@ impl Strip {
     /// cache. Afterwards those rows are right that are at least `steps` rows away from both ends of
     /// the strip, or near an end that is the plate's.
     fn wave(&mut self, steps: usize) {
-        let (width, count) = (self.width, self.rows.len());
-        let inner = 1..width - 1;
+        let count = self.rows.len();
         for front in 1..count + steps {
             let first = front.saturating_sub(count);
             for step in first..steps.min(front) {
-                let row = front - step;
-                if !inner.contains(&(self.rows.start + row - 1)) {
-                    continue;
-                }
-                let (before, now) = match step % 2 {
-                    0 => (&self.now, &mut self.before),
-                    _ => (&self.before, &mut self.now),
-                };
-                let now = &mut now[row * width..][..width];
-                step_row(&before[(row - 1) * width..(row + 2) * width], now);
-                for right in &self.heated[row] {
-                    now[*right] = 1.0;
-                }
+                self.compute_row(step, front - step);
             }
         }
         if steps % 2 == 1 {
             std::mem::swap(&mut self.now, &mut self.before);
+        }
+    }
+
+    /// Computes one row of a step: an even step from `now` into `before`, an odd one back.
+    fn compute_row(&mut self, step: usize, row: usize) {
+        let width = self.width;
+        let inner = 1..width - 1;
+        if !inner.contains(&(self.rows.start + row - 1)) {
+            return;
+        }
+        let (before, now) = match step % 2 {
+            0 => (&self.now, &mut self.before),
+            _ => (&self.before, &mut self.now),
+        };
+        let now = &mut now[row * width..][..width];
+        step_row(&before[(row - 1) * width..(row + 2) * width], now);
+        for right in &self.heated[row] {
+            now[*right] = 1.0;
         }
     }
 

@@ -1,7 +1,8 @@
 //! Lets heat spread over a plate, on all hosts of the machine, and paints it.
 //!
 //! Run it with `vm run heat`. Each worker computes some rows of the plate ([`vm_examples::heat`]).
-//! In every step it sends its first and its last row to its neighbours, and receives theirs. After
+//! In every step it starts to send its first and its last row to its neighbours, and to receive theirs.
+//! It computes the rows in between while these messages travel, and then its first and last row. After
 //! a number of steps the workers find the largest change of all in a group, so that all of them
 //! continue or stop. The first member of the group reports it to the master.
 
@@ -15,7 +16,7 @@ use vm_examples::{
     heat::{Strip, whole, write_picture},
     workers,
 };
-use vmlib::{Op, Task, Tid};
+use vmlib::{Completed, Op, Task, Tid};
 
 /// To a worker: its order.
 const ORDER: i32 = 1;
@@ -171,20 +172,22 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
     let mut strip = Strip::new(order.size, rows);
     for step in 1..=order.steps {
         let [first, last] = strip.edges();
+        let mut requests = Vec::new();
         if let Some(above) = above {
-            vm.send_slice(above, BELOW, first)?;
+            requests.push(vm.start_recv(above, ABOVE)?);
+            requests.push(vm.start_send_slice(above, BELOW, first)?);
         }
         if let Some(below) = below {
-            vm.send_slice(below, ABOVE, last)?;
+            requests.push(vm.start_recv(below, BELOW)?);
+            requests.push(vm.start_send_slice(below, ABOVE, last)?);
         }
-        let [over, under] = strip.beyond();
-        if let Some(above) = above {
-            vm.recv(above, ABOVE)?.read_into(over)?;
+        strip.step_inside();
+        let completed = vm.wait_all(&mut requests)?.into_iter();
+        for row in completed.filter_map(Completed::message) {
+            let [over, under] = strip.beyond();
+            row.read_into(if row.tag() == ABOVE { over } else { under })?;
         }
-        if let Some(below) = below {
-            vm.recv(below, BELOW)?.read_into(under)?;
-        }
-        strip.step();
+        strip.step_edges();
         if step % order.look == 0 || step == order.steps {
             let change = vm.allreduce(&group, Op::Max, &[strip.change()])?[0];
             if group.instance() == 0 {

@@ -145,7 +145,7 @@ fn worker(vm: &Task, master: Tid) -> Result<()> {
 }
 
 /// Sends rows of the right factor to the worker before this one, and receives those of the next
-/// worker. A send may block until the other end receives, so every second worker receives first.
+/// worker. A send may block until the other end receives, so the sends are only started before.
 fn pass_on(
     vm: &Task,
     ring: &[Tid],
@@ -160,19 +160,14 @@ fn pass_on(
     if to == vm.tid() {
         return Ok((right.clone(), times.to_vec()));
     }
-    let send = || -> Result<()> {
-        vm.send_slice(to, ROWS, &right.cells)?;
-        Ok(vm.send_slice(to, TIMES, times)?)
-    };
-    if me.is_multiple_of(2) {
-        send()?;
-    }
+    let mut sends = [
+        vm.start_send_slice(to, ROWS, &right.cells)?,
+        vm.start_send_slice(to, TIMES, times)?,
+    ];
     let mut rows = Band::zeros(next, size);
-    vm.recv(from, ROWS)?.read_into(&mut rows.cells)?;
+    vm.recv_slice_into(from, ROWS, &mut rows.cells)?;
     let mut vector = vec![0.0; rows.rows.len()];
-    vm.recv(from, TIMES)?.read_into(&mut vector)?;
-    if !me.is_multiple_of(2) {
-        send()?;
-    }
+    vm.recv_slice_into(from, TIMES, &mut vector)?;
+    vm.wait_all(&mut sends)?;
     Ok((rows, vector))
 }

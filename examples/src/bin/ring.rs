@@ -67,7 +67,7 @@ fn member(vm: &Task, master: Tid, arguments: &Arguments) -> Result<()> {
     for round in 0..arguments.rounds {
         if me == 0 {
             vm.send_slice(next, RING, &numbers)?;
-            vm.recv(before, RING)?.read_into(&mut numbers)?;
+            vm.recv_slice_into(before, RING, &mut numbers)?;
             let steps = (round + 1) * (ring.len() as u64 - 1);
             ensure!(
                 numbers.iter().all(|number| *number == steps),
@@ -75,7 +75,7 @@ fn member(vm: &Task, master: Tid, arguments: &Arguments) -> Result<()> {
                 numbers.first()
             );
         } else {
-            vm.recv(before, RING)?.read_into(&mut numbers)?;
+            vm.recv_slice_into(before, RING, &mut numbers)?;
             for number in &mut numbers {
                 *number += 1;
             }
