@@ -131,6 +131,12 @@ impl Launches {
         lanes.any(|lane| lane.starter.may_be_starting(child))
     }
 
+    /// See [`Starter::children`].
+    pub fn children(&self) -> Vec<Pid> {
+        let lanes = [&self.tasks, &self.images];
+        lanes.map(|lane| lane.starter.children()).concat()
+    }
+
     /// See [`Starter::waited`].
     pub fn waited(&mut self, child: Pid) {
         self.tasks.starter.waited(child);

@@ -104,12 +104,20 @@ where
     /// Kills the child that is being started, if there is one: it may take long to become its
     /// program. Its result is that of a process that was started and then killed.
     pub fn kill_starting(&self) {
-        let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
-        let children = children(Path::new(&thread)).unwrap_or_default();
         // A child without a result was not waited for, so its number still refers to it.
-        for child in children.iter().filter(|child| !self.told.contains(child)) {
+        for child in self
+            .children()
+            .iter()
+            .filter(|child| !self.told.contains(child))
+        {
             let _ = rustix::process::kill_process(*child, Signal::KILL);
         }
+    }
+
+    /// The children that the thread has started, and those that they have given it as siblings of theirs.
+    pub fn children(&self) -> Vec<Pid> {
+        let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
+        children(Path::new(&thread)).unwrap_or_default()
     }
 
     /// Forgets a child that was waited for: its number may be another process's from now on.

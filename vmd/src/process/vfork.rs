@@ -5,29 +5,49 @@
 //! starts it waits until the child executes its program or ends. `posix_spawn` does the same, but has no
 //! place for the system calls that tie the child to the daemon.
 //!
-//! What the child changes of its memory, it changes for the daemon. So it makes system calls only, on a
-//! stack of its own, and no handler of the daemon runs in it: all signals are blocked until it has reset
-//! their handlers, of which it has its own table.
+//! What the child changes of its memory, it changes for the daemon. So it makes bare system calls only, on
+//! a stack of its own, and no handler of the daemon runs in it: all signals are blocked until it has
+//! replaced their handlers, of which it has its own table. Before Linux 5.16, a signal that dumps core
+//! kills every process that shares the memory: such a signal ends the child by a handler.
+//!
+//! An error comes through a pipe, as it does from a child of `fork`: an emulator may fork instead.
 //!
 //! `unsafe` here: the clone and the calls in the child.
 
 use rustix::{
     fd::{AsRawFd, BorrowedFd},
+    pipe::{PipeFlags, pipe_with},
     process::{Pid, WaitOptions, waitpid},
 };
 use std::{
-    ffi::{CStr, c_int, c_void},
-    io,
+    ffi::{CStr, c_int, c_ulong, c_void},
+    fs::File,
+    io::{self, Read},
     mem::{MaybeUninit, zeroed},
-    ptr::null_mut,
+    ptr::{null_mut, without_provenance_mut},
 };
 
 /// The child's stack. Bytes. Its calls need a few hundred.
 const STACK: usize = 64 * 1024;
 /// The last number of a signal.
 const SIGNAL_MAX: c_int = 64;
+/// Signals whose default action dumps core.
+const DUMPS: [c_int; 10] = [
+    libc::SIGQUIT,
+    libc::SIGILL,
+    libc::SIGTRAP,
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGSEGV,
+    libc::SIGXCPU,
+    libc::SIGXFSZ,
+    libc::SIGSYS,
+];
 /// The status of a child that did not become its program.
 const FAILED: c_int = 127;
+/// To this the status of a child that a signal ended adds the signal's number, as a shell does.
+const SIGNALLED: c_int = 128;
 
 /// What the child does. It runs in the daemon's memory.
 pub struct Plan<'a> {
@@ -41,10 +61,10 @@ pub struct Plan<'a> {
     pub execute: &'a dyn Fn() -> io::Error,
 }
 
-/// A plan, and the number of the error if it fails; 0 before.
+/// A plan, and the pipe that takes the number of the error if it fails. Executing closes the pipe.
 struct Order<'a> {
     plan: &'a Plan<'a>,
-    error: i32,
+    error: BorrowedFd<'a>,
 }
 
 /// Starts a child, and waits until it executes its program. A child that was killed before that counts as
@@ -53,10 +73,28 @@ struct Order<'a> {
 /// # Errors
 /// The error of the first call that fails. The child is gone then.
 pub fn start(plan: &Plan) -> io::Result<Pid> {
+    let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+    let order = Order {
+        plan,
+        error: rustix::fd::AsFd::as_fd(&write),
+    };
+    let child = clone(&order)?;
+    drop(write);
+    let mut error = Vec::new();
+    File::from(read).read_to_end(&mut error)?;
+    match error.first_chunk() {
+        None => Ok(child),
+        Some(error) => {
+            let _ = waitpid(Some(child), WaitOptions::empty());
+            Err(io::Error::from_raw_os_error(i32::from_ne_bytes(*error)))
+        }
+    }
+}
+
+fn clone(order: &Order) -> io::Result<Pid> {
     let mut stack = Box::<[u128]>::new_uninit_slice(STACK / size_of::<u128>());
     let top = stack.as_mut_ptr_range().end;
-    let mut order = Order { plan, error: 0 };
-    let at = (&raw mut order).cast::<c_void>();
+    let order = (&raw const *order).cast_mut().cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: the masks are plain data, which the calls read and write. The child runs `begin` on a stack
     // of its own that nobody else uses. This thread does not go on before the child has left this memory,
@@ -65,34 +103,26 @@ pub fn start(plan: &Plan) -> io::Result<Pid> {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (zeroed(), zeroed());
         libc::sigfillset(&mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let child = match libc::clone(begin, top.cast(), flags, at) {
+        let child = match libc::clone(begin, top.cast(), flags, order) {
             -1 => Err(io::Error::last_os_error()),
             child => Ok(child),
         };
         libc::pthread_sigmask(libc::SIG_SETMASK, &before, null_mut());
         child
     };
-    let child = Pid::from_raw(child?).ok_or(io::ErrorKind::NotFound)?;
-    // SAFETY: the child, which alone has written it, is gone or has another memory. The compiler does not
-    // know of the child.
-    match unsafe { (&raw const order.error).read_volatile() } {
-        0 => Ok(child),
-        error => {
-            let _ = waitpid(Some(child), WaitOptions::empty());
-            Err(io::Error::from_raw_os_error(error))
-        }
-    }
+    Pid::from_raw(child?).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// The child's life.
 extern "C" fn begin(order: *mut c_void) -> c_int {
-    // SAFETY: `start` passes an order, and does not go on meanwhile.
-    let order = unsafe { &mut *order.cast::<Order>() };
+    // SAFETY: `clone` passes an order, which stays as it is meanwhile.
+    let order = unsafe { &*order.cast::<Order>() };
     let error = match prepare(order.plan) {
         Ok(()) => (order.plan.execute)(),
         Err(error) => error,
     };
-    order.error = error.raw_os_error().unwrap_or(libc::EPIPE);
+    let number = error.raw_os_error().unwrap_or(libc::EPIPE).to_ne_bytes();
+    let _ = rustix::io::write(order.error, &number);
     // SAFETY: the call takes a number, and runs nothing that was registered for the end of the daemon.
     unsafe { libc::_exit(FAILED) }
 }
@@ -103,19 +133,10 @@ fn prepare(plan: &Plan) -> io::Result<()> {
         _ => Ok(()),
     };
     for signal in 1..=SIGNAL_MAX {
-        // SAFETY: the call sets the kernel's default in the child's own table. It fails for signals that
-        // cannot be caught, and for those of the C library.
-        unsafe { libc::signal(signal, libc::SIG_DFL) };
+        set_action(signal, DUMPS.contains(&signal));
     }
-    // SAFETY: the calls take numbers, and texts that outlive them; the mask is plain data.
+    // SAFETY: the calls take numbers, and texts that outlive them.
     unsafe {
-        let mut none: MaybeUninit<libc::sigset_t> = MaybeUninit::uninit();
-        libc::sigemptyset(none.as_mut_ptr());
-        done(libc::sigprocmask(
-            libc::SIG_SETMASK,
-            none.as_ptr(),
-            null_mut(),
-        ))?;
         for (stream, number) in plan.streams.iter().zip(0..) {
             done(libc::dup2(stream.as_raw_fd(), number))?;
         }
@@ -123,7 +144,58 @@ fn prepare(plan: &Plan) -> io::Result<()> {
             done(libc::chdir(folder.as_ptr()))?;
         }
     }
-    (plan.prepare)()
+    (plan.prepare)()?;
+    let mut none: MaybeUninit<libc::sigset_t> = MaybeUninit::uninit();
+    // SAFETY: the mask is plain data, which the first call writes and the second one reads.
+    unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        done(libc::sigprocmask(
+            libc::SIG_SETMASK,
+            none.as_ptr(),
+            null_mut(),
+        ))
+    }
+}
+
+/// The action of a signal, as the kernel takes it on x86-64 and aarch64.
+#[repr(C)]
+struct Action {
+    handler: *mut c_void,
+    flags: c_ulong,
+    /// Where a handler returns to.
+    restorer: *mut c_void,
+    mask: u64,
+}
+
+/// Sets the action of a signal in this process: that the process `exits`, or else the kernel's default.
+/// Executing a program replaces the first by the second. The kernel refuses that for some signals. The C
+/// library's function would take a lock for SIGABRT.
+fn set_action(signal: c_int, exits: bool) {
+    /// A flag of the kernel: there is a restorer. On x86-64 each handler needs one.
+    const RESTORER: c_ulong = 0x0400_0000;
+    let mut action = Action {
+        handler: without_provenance_mut(libc::SIG_DFL),
+        flags: 0,
+        restorer: null_mut(),
+        mask: 0,
+    };
+    if exits {
+        action.handler = exit as *mut c_void;
+        if cfg!(target_arch = "x86_64") {
+            action.flags = RESTORER;
+            // The handler does not return.
+            action.restorer = exit as *mut c_void;
+        }
+    }
+    let (nothing, mask) = (null_mut::<c_void>(), size_of::<u64>());
+    // SAFETY: the kernel reads the action, which has its layout; the handler makes one system call.
+    unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &action, nothing, mask) };
+}
+
+/// The handler of a signal that ends the child.
+extern "C" fn exit(signal: c_int) {
+    // SAFETY: the call takes a number.
+    unsafe { libc::_exit(SIGNALLED + signal) }
 }
 
 #[cfg(test)]
@@ -172,5 +244,20 @@ mod tests {
         let refuse = || Err(io::Error::from_raw_os_error(libc::EDQUOT));
         let error = shell(c"pwd", &refuse).expect_err("it is refused");
         assert_eq!(error.raw_os_error(), Some(libc::EDQUOT));
+    }
+
+    #[test]
+    fn a_signal_that_dumps_core_ends_the_child_alone() {
+        let fault = || {
+            let own = rustix::process::getpid();
+            Ok(rustix::process::kill_process(
+                own,
+                rustix::process::Signal::QUIT,
+            )?)
+        };
+        let (pid, _) = shell(c"pwd", &fault).expect("it is no error");
+        let ended = waitpid(Some(pid), WaitOptions::empty()).expect("a child");
+        let status = ended.and_then(|(_, status)| status.exit_status());
+        assert_eq!(status, Some(SIGNALLED + libc::SIGQUIT));
     }
 }

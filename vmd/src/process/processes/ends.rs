@@ -174,7 +174,8 @@ impl Processes {
             return;
         }
         let mut unknown = Vec::new();
-        for orphan in self.orphans(starter::adopted_children()) {
+        let left = [starter::adopted_children(), self.launches.children()].concat();
+        for orphan in self.orphans(left) {
             let leaders = usage::leaders(orphan);
             let led_by = |is_one: &dyn Fn(Pid) -> bool| leaders.is_some_and(|it| it.any(is_one));
             // The number of the ended leader may have been given to a later process.
