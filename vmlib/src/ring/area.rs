@@ -197,7 +197,7 @@ impl Private {
     /// [`Errno::NOMEM`] if no place is free, [`Errno::CONNRESET`] if the daemon has said already that the
     /// connection is closed, or the error of the system call.
     pub fn take(socket: OwnedFd, id: u64) -> Result<Self, Errno> {
-        if EARLY.iter().any(|lost| lost.load(SeqCst) == id) {
+        if is_early(id) {
             return Err(Errno::CONNRESET);
         }
         let (index, base) = take_place()?;
@@ -210,6 +210,10 @@ impl Private {
         place.is_lost.store(false, Relaxed);
         place.descriptor.store(socket.into_raw_fd(), Relaxed);
         place.holds.store(Use::Open as u8, SeqCst);
+        // The handler may have run since the first look, and found no open place.
+        if is_early(id) {
+            place.is_lost.store(true, SeqCst);
+        }
         Ok(Private { place: index })
     }
 
@@ -246,8 +250,8 @@ impl Drop for Private {
     }
 }
 
-/// Numbers of direct connections that the daemon has closed before this task has read of them: the last
-/// ones. 0: none.
+/// Numbers of the direct connections that the daemon has closed last; this task may not have read of them
+/// yet. 0: none.
 static EARLY: [AtomicU64; RINGS_PER_TASK] = [const { AtomicU64::new(0) }; RINGS_PER_TASK];
 static EARLY_COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -289,24 +293,21 @@ fn shut_down(socket: RawFd) {
     }
 }
 
+/// Whether the daemon has closed the direct connection of that number.
+fn is_early(id: u64) -> bool {
+    EARLY.iter().any(|lost| lost.load(SeqCst) == id)
+}
+
 /// For signal handlers: the daemon says that the direct connection of that number is closed.
 pub(crate) fn note_lost(id: u64) {
-    let has_id = |place: &&Place| place.direct.load(SeqCst) == id && place.holds() == Use::Open;
-    // Both ends may be in this process, in a test.
-    let mut is_early = true;
-    for place in PLACES.iter().filter(has_id) {
-        place.is_lost.store(true, SeqCst);
-        is_early = false;
-    }
-    if !is_early {
-        return;
-    }
-    // An order may be looked at more than once.
-    if EARLY.iter().any(|early| early.load(SeqCst) == id) {
-        return;
-    }
+    // First, so that a thread that opens the place meanwhile sees it here.
     let index = EARLY_COUNT.fetch_add(1, SeqCst) % EARLY.len();
     EARLY[index].store(id, SeqCst);
+    let has_id = |place: &&Place| place.direct.load(SeqCst) == id && place.holds() == Use::Open;
+    // Both ends may be in this process, in a test.
+    for place in PLACES.iter().filter(has_id) {
+        place.is_lost.store(true, SeqCst);
+    }
 }
 
 /// Closes a descriptor of this module, or none.

@@ -198,7 +198,7 @@ fn chunks_that_wait_for_the_kernel_together_are_known_and_go_on_later() {
         if is_whole {
             let (endpoint, out) = (&mut first.endpoint, &mut first.out);
             endpoint.resend_by_daemon(NOW, peer, rest, out);
-            let again: Vec<u64> = out.drain(..).map(|frame| frame.header.seq).collect();
+            let again: Vec<u64> = out.iter().map(|frame| frame.header.seq).collect();
             assert!(again.len() > 1);
             assert_eq!(again, Vec::from_iter(rest..rest + again.len() as u64));
         }
@@ -213,6 +213,36 @@ fn chunks_that_wait_for_the_kernel_together_are_known_and_go_on_later() {
         assert_eq!(message.body, body);
         assert_eq!(first.directs.unwritten(peer), 0);
     }
+}
+
+#[test]
+fn chunks_that_went_by_the_daemon_are_not_held_by_the_connection() {
+    let [mut first, mut second] = ends(false);
+    let peer = task(2);
+    let body = Bytes::from(vec![3; 900_000]);
+    let socket = first.directs.socket(peer);
+    set_socket_send_buffer_size(socket, 4_096).expect("it may be smaller");
+    let mut sending = first.endpoint.start_send(peer, 0, 1, body.clone());
+    assert_eq!(first.push(&mut sending), SendProgress::Done);
+    drop(sending);
+    let rest = first.directs.unwritten(peer);
+    let (endpoint, out) = (&mut first.endpoint, &mut first.out);
+    endpoint.resend_by_daemon(NOW, peer, rest, out);
+    first.directs.rest_went_by_daemon(peer);
+    let mut last = 0;
+    for frame in first.out.drain(..) {
+        last = frame.header.seq;
+        second.endpoint.handle(NOW, frame, &mut second.out);
+    }
+    first.endpoint.ring_acknowledged(NOW, peer, last, u64::MAX);
+    assert!(body.is_unique());
+    let message = loop {
+        first.directs.flush();
+        if let Some(message) = second.read() {
+            break message;
+        }
+    };
+    assert_eq!(message.body, body);
 }
 
 #[test]

@@ -63,9 +63,22 @@ impl Unwritten {
         chunks.find(|chunk| *chunk != 0).unwrap_or(0)
     }
 
-    /// The chunks went by the daemon as well.
+    /// The chunks went by the daemon as well. Bodies are not held any more: the peer may not read for
+    /// long. A record stays, because the peer counts records; and so does a frame that was begun.
     pub fn went_by_daemon(&mut self) {
-        self.pieces.iter_mut().for_each(|piece| piece.chunk = 0);
+        let mut is_begun = self.written > 0;
+        self.pieces.retain_mut(|piece| {
+            let is_begun = std::mem::take(&mut is_begun);
+            let is_chunk = std::mem::take(&mut piece.chunk) != 0;
+            match &mut piece.content {
+                Content::Frame(_, body) if is_chunk && is_begun => {
+                    *body = Bytes::copy_from_slice(body);
+                    true
+                }
+                Content::Frame(..) => !is_chunk,
+                Content::Record(_) => true,
+            }
+        });
     }
 
     /// Whether there is room for a frame with a body of `len` bytes.
