@@ -21,7 +21,7 @@ use std::{
 use vm_endpoint::{Endpoint, Received, Time};
 use vm_wire::{
     Frame, Tid,
-    direct::{Connection, End},
+    direct::{Connection, End, wipe_stack},
     limits,
     task::{DirectDial, DirectOpen, RingClosed, RouteEnd},
 };
@@ -61,9 +61,10 @@ impl Directs {
             opening: connection.opening(),
             until: now + limits::DIRECT_DIAL,
         };
-        let keys = order.sealed.then(|| connection.ways(End::Dials));
+        wipe_stack();
+        let end = order.sealed.then_some(End::Dials);
         let socket = dial(&order.addr)?;
-        let memory = Keyed::new(socket, order.id, keys).map_err(|_| RouteEnd::GivenUp)?;
+        let memory = Keyed::new(socket, &connection, end).map_err(|_| RouteEnd::GivenUp)?;
         let direct = self.add(Direct::new(order.peer, order.id, stage, memory));
         // The program may compute for long before its next call.
         direct.await_room(CONNECT);
@@ -78,8 +79,8 @@ impl Directs {
             ends: [open.peer, endpoint.me()],
             secret: open.secret.clone(),
         };
-        let keys = open.sealed.then(|| connection.ways(End::Accepts));
-        let Ok(memory) = Keyed::new(socket, open.id, keys) else {
+        let end = open.sealed.then_some(End::Accepts);
+        let Ok(memory) = Keyed::new(socket, &connection, end) else {
             return false;
         };
         endpoint.ring_opened(open.peer);

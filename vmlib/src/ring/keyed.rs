@@ -19,7 +19,7 @@ use rustix::{
 };
 use std::ops::Range;
 use vm_wire::{
-    direct::{LENGTH, SEALED_MAX, Ways},
+    direct::{Connection, End, LENGTH, SEALED_MAX, Ways, wipe_stack},
     limits,
 };
 
@@ -48,17 +48,18 @@ pub(super) struct Keyed {
 }
 
 impl Keyed {
-    /// Takes a place for a direct connection; `ways` is `None` if its frames are not sealed.
+    /// Takes a place for a direct connection, with the keys of this end; `end` is `None` if its frames are
+    /// not sealed. The keys are in no other memory afterwards: the stack is wiped.
     ///
     /// # Errors
     /// Those of [`Private::take`].
-    pub fn new(socket: OwnedFd, id: u64, ways: Option<Ways>) -> Result<Self, Errno> {
-        let place = Private::take(socket, id)?;
-        let is_sealed = ways.is_some();
-        if let Some(ways) = ways {
-            // SAFETY: the place is mapped, large enough and aligned, and nobody else uses it.
-            unsafe { (place.base() as *mut Ways).write(ways) };
+    pub fn new(socket: OwnedFd, connection: &Connection, end: Option<End>) -> Result<Self, Errno> {
+        let place = Private::take(socket, connection.id)?;
+        if let Some(end) = end {
+            write_ways(&place, connection, end);
+            wipe_stack();
         }
+        let is_sealed = end.is_some();
         Ok(Keyed { place, is_sealed })
     }
 
@@ -170,4 +171,12 @@ impl Keyed {
         let sealed = unsafe { std::slice::from_raw_parts_mut(first, len) };
         ways.opening.open(sealed, 0).ok()
     }
+}
+
+/// Derives the keys of an end into its place. Not part of its caller, which wipes the stack.
+#[inline(never)]
+fn write_ways(place: &Private, connection: &Connection, end: End) {
+    let ways = connection.ways(end);
+    // SAFETY: the place is mapped, large enough and aligned, and nobody else uses it.
+    unsafe { (place.base() as *mut Ways).write(ways) };
 }

@@ -22,7 +22,11 @@ use crate::{
     seal::{KEY, TAG, Way},
 };
 use ring::hmac::{self, HMAC_SHA256};
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{self, Visitor},
+};
+use zeroize::{Zeroize, Zeroizing};
 
 /// First bytes of a direct connection.
 pub const MAGIC: &[u8; 8] = b"vm-task\x01";
@@ -30,6 +34,8 @@ pub const MAGIC: &[u8; 8] = b"vm-task\x01";
 pub const PROOF: usize = 32;
 /// Length of the opening: [`MAGIC`], the number of the connection, and the proof. Bytes.
 pub const OPENING: usize = MAGIC.len() + 8 + PROOF;
+/// What [`wipe_stack`] overwrites: more than the derivation of keys uses. Bytes.
+const STACK_WIPED: usize = 16 * 1024;
 /// Length of the length of a record. Bytes.
 pub const LENGTH: usize = 4;
 /// Largest content of a record: a whole chunk. Bytes.
@@ -37,9 +43,44 @@ pub const CONTENT_MAX: usize = HEADER_LEN + limits::CHUNK_MAX;
 /// Largest number of sealed bytes in a record.
 pub const SEALED_MAX: usize = CONTENT_MAX + TAG;
 
-/// The secret of one direct connection.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Secret(#[serde(with = "serde_bytes")] [u8; KEY]);
+/// The secret of one direct connection. It is in one place of the heap, and is wiped there when it is
+/// dropped: an image of a task must not hold it.
+#[derive(PartialEq, Eq)]
+pub struct Secret(Box<Zeroizing<[u8; KEY]>>);
+
+impl Clone for Secret {
+    fn clone(&self) -> Self {
+        Secret::copied(self.bytes())
+    }
+}
+
+impl Serialize for Secret {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.bytes())
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_bytes(ReadSecret)
+    }
+}
+
+/// Reads a secret straight into its place.
+struct ReadSecret;
+
+impl Visitor<'_> for ReadSecret {
+    type Value = Secret;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{KEY} bytes")
+    }
+
+    fn visit_bytes<E: de::Error>(self, bytes: &[u8]) -> Result<Secret, E> {
+        let secret = bytes.try_into().map(Secret::copied);
+        secret.map_err(|_| E::invalid_length(bytes.len(), &self))
+    }
+}
 
 impl std::fmt::Debug for Secret {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -79,16 +120,22 @@ pub struct Ways {
 impl Secret {
     /// The secret with these bytes, which have to be random.
     pub fn new(bytes: [u8; KEY]) -> Secret {
-        Secret(bytes)
+        Secret::copied(&bytes)
+    }
+
+    fn copied(bytes: &[u8; KEY]) -> Secret {
+        let mut secret = Secret(Box::new(Zeroizing::new([0; KEY])));
+        secret.0.copy_from_slice(bytes);
+        secret
     }
 
     /// The secret of the connection with that number, from random bytes that one daemon keeps.
     pub fn derived(seed: &[u8; KEY], id: u64) -> Secret {
         let key = hmac::Key::new(HMAC_SHA256, seed);
         let text = [&id.to_le_bytes()[..], b"vm direct connection: secret"].concat();
-        let mut bytes = [0; KEY];
-        bytes.copy_from_slice(hmac::sign(&key, &text).as_ref());
-        Secret(bytes)
+        let mut secret = Secret::new([0; KEY]);
+        secret.0.copy_from_slice(hmac::sign(&key, &text).as_ref());
+        secret
     }
 
     /// The bytes, for the memory that no image holds.
@@ -97,8 +144,18 @@ impl Secret {
     }
 }
 
+/// Overwrites what calls before this one have left on the stack, below the frame of the caller: the code
+/// that derives keys and expands them does not wipe its own copies.
+#[inline(never)]
+pub fn wipe_stack() {
+    let mut used = [1; STACK_WIPED];
+    used.zeroize();
+    std::hint::black_box(&used);
+}
+
 impl Connection {
-    /// The opening, which the dialling task writes first.
+    /// The opening, which the dialling task writes first. The caller wipes the stack.
+    #[inline(never)]
     pub fn opening(&self) -> [u8; OPENING] {
         let mut bytes = [0; OPENING];
         let (magic, rest) = bytes.split_at_mut(MAGIC.len());
@@ -116,10 +173,11 @@ impl Connection {
         hmac::verify(&key, &text, proof).is_ok()
     }
 
-    /// The keys of an end.
+    /// The keys of an end. The caller wipes the stack.
+    #[inline(never)]
     pub fn ways(&self, end: End) -> Ways {
         let key = |label| {
-            let mut key = [0; KEY];
+            let mut key = Zeroizing::new([0; KEY]);
             key.copy_from_slice(self.derived(label).as_ref());
             Way::new(&key)
         };
@@ -198,6 +256,26 @@ mod tests {
         accepts.sealing.seal(&mut bytes);
         assert_eq!(dials.opening.open(&mut bytes, 0), Ok(8));
         assert_eq!(bytes[..8], [6; 8]);
+    }
+
+    #[test]
+    fn a_secret_is_wiped_in_its_only_place_when_it_is_dropped() {
+        // A move of the secret copies a pointer.
+        fn is_wiped<T: zeroize::ZeroizeOnDrop>(_: &T) {}
+        let secret = Secret::new([3; KEY]);
+        is_wiped(&*secret.0);
+        let place = secret.bytes().as_ptr();
+        let moved = secret;
+        assert_eq!(moved.bytes().as_ptr(), place);
+        assert!(moved.clone() == moved);
+    }
+
+    #[test]
+    fn a_secret_of_another_length_is_none() {
+        let bytes = |len| rmp_serde::to_vec(serde_bytes::Bytes::new(&vec![4; len]));
+        let read = |len| rmp_serde::from_slice::<Secret>(&bytes(len).expect("bytes"));
+        assert!(read(KEY).is_ok_and(|secret| secret == Secret::new([4; KEY])));
+        assert!(read(KEY - 1).is_err() && read(KEY + 1).is_err());
     }
 
     #[test]
