@@ -52,6 +52,13 @@ fn no_rule_is_broken_in_300_worlds() {
     );
 }
 
+/// A drain asked to hand on a suspended task. The task was resumed before the request came.
+#[test]
+fn a_request_to_hand_on_a_task_does_not_suspend_a_task_that_runs_again() {
+    let failure = sim::run(22_012_926, Options::default()).failure;
+    assert_eq!(failure.map(|failure| failure.what), None);
+}
+
 #[test]
 fn a_seed_means_the_same_run_every_time() {
     let once = sim::run(7, Options::default());

@@ -39,8 +39,8 @@ pub struct MoveWay {
     /// Compress memory with LZ4 where that makes it smaller: for links that are slower than the
     /// compression.
     pub compress: bool,
-    /// Suspend the task: its image goes into the store, and it has no process. It stays with its
-    /// owner, unless it was suspended before.
+    /// The task has no process afterwards. To its owner: suspend the task, whose image goes into the
+    /// store. To another host: hand on a task that is suspended, and refuse one that is not.
     pub suspended: bool,
 }
 

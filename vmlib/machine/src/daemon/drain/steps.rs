@@ -484,10 +484,6 @@ impl Daemon {
             return;
         };
         match end.result {
-            // Somebody else has suspended the task here meanwhile: it is yet to be handed on.
-            Ok(report) if report.to == report.from => {
-                pass.later.insert(tid);
-            }
             Ok(report) => {
                 results.note_progress(now);
                 results.moved.insert(tid, report);

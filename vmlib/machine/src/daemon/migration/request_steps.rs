@@ -292,6 +292,10 @@ impl Daemon {
             return self.end_asked(number, tid, self.cx.no_such_task(tid));
         };
         asked.host = task.host;
+        // A task is suspended where it is; see `ask_suspend_task`.
+        if driven.ask.way.suspended && driven.ask.to == driven.ask.from {
+            driven.ask.to = task.host;
+        }
         (driven.ask.from, driven.ask.incarnation) = (task.host, task.incarnation);
         driven.progress = Progress::Asked(self.cx.now);
         self.ask_coordinator(number);

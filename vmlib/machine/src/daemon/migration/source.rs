@@ -45,6 +45,11 @@ impl Daemon {
             return Err(Failed::new(FailKind::Busy, text));
         }
         let suspended = self.is_suspended(tid);
+        if way.suspended && !suspended && to != self.cx.me {
+            // The drain that hands it on looks again how it is to leave.
+            let text = format!("task {shown} is not suspended any more");
+            return Err(Failed::new(FailKind::Busy, text));
+        }
         if way.suspended && !suspended {
             return self.begin_suspension(requester, tid, way);
         }
