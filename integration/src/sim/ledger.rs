@@ -202,12 +202,6 @@ mod tests {
     use super::*;
     use vm_wire::{HostId, MachineId};
 
-    const ANY: Filter = Filter {
-        context: 0,
-        from: None,
-        tag: None,
-    };
-
     fn tid(sequence: u32) -> Tid {
         Tid::new(MachineId::from_bits(1), HostId(1), sequence)
     }
@@ -225,8 +219,8 @@ mod tests {
     fn a_message_in_order_is_accepted_once() {
         let mut ledger = Ledger::default();
         let first = message(5, ledger.begin(tid(1), tid(2), 5, 100));
-        assert_eq!(ledger.receive(tid(2), &ANY, &first), Ok(()));
-        assert!(ledger.receive(tid(2), &ANY, &first).is_err());
+        assert_eq!(ledger.receive(tid(2), &Filter::ANY, &first), Ok(()));
+        assert!(ledger.receive(tid(2), &Filter::ANY, &first).is_err());
     }
 
     #[test]
@@ -237,14 +231,14 @@ mod tests {
         let third = message(6, ledger.begin(tid(1), tid(2), 6, 300));
         let six = Filter {
             tag: Some(6),
-            ..ANY
+            ..Filter::ANY
         };
         assert!(ledger.receive(tid(2), &six, &third).is_err());
         let mut ledger = Ledger::default();
         ledger.begin(tid(1), tid(2), 5, 100);
         ledger.begin(tid(1), tid(2), 6, 200);
         assert_eq!(ledger.receive(tid(2), &six, &second), Ok(()));
-        assert_eq!(ledger.receive(tid(2), &ANY, &first), Ok(()));
+        assert_eq!(ledger.receive(tid(2), &Filter::ANY, &first), Ok(()));
     }
 
     #[test]
@@ -252,7 +246,7 @@ mod tests {
         let mut ledger = Ledger::default();
         let body = ledger.begin(tid(1), tid(2), 5, 100);
         let part = message(5, body.slice(..99));
-        assert!(ledger.receive(tid(2), &ANY, &part).is_err());
+        assert!(ledger.receive(tid(2), &Filter::ANY, &part).is_err());
     }
 
     #[test]

@@ -134,7 +134,7 @@ pub struct Program {
     /// spawned tasks.
     births: Vec<(u64, u32, Vec<Tid>)>,
     received: u64,
-    /// What the receive that has posted a buffer selects.
+    /// The messages that the receive with the posted buffer selects.
     posted: Option<Filter>,
     /// The rings, by peer.
     rings: BTreeMap<Tid, End>,

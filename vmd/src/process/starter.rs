@@ -114,7 +114,8 @@ where
         }
     }
 
-    /// The children that the thread has started, and those that they have given it as siblings of theirs.
+    /// The children that the thread has started, and the siblings that these children have made
+    /// (`CLONE_PARENT`).
     pub fn children(&self) -> Vec<Pid> {
         let thread = format!("/proc/self/task/{}", self.thread.as_raw_nonzero());
         children(Path::new(&thread)).unwrap_or_default()
@@ -135,8 +136,8 @@ pub fn all_children() -> Vec<Pid> {
     }
 }
 
-/// The children that other processes have left to this one; others may be among them. The kernel gives
-/// them to the first thread.
+/// The children that ended processes have left to this process, and all children that its first thread has
+/// started: the kernel gives orphans to the first thread.
 pub fn adopted_children() -> Vec<Pid> {
     let first = format!("/proc/self/task/{}", rustix::process::getpid());
     children(Path::new(&first)).unwrap_or_else(children_by_parent)

@@ -1,12 +1,12 @@
 //! Starting a program in a child that shares the daemon's memory until it executes the program.
 //!
-//! A fork copies the page tables of the daemon, and then each side copies the pages that it writes: of the
-//! processor time of a start that was two thirds. A child of `vfork` copies nothing; the thread that
-//! starts it waits until the child executes its program or ends. `posix_spawn` does the same, but has no
-//! place for the system calls that tie the child to the daemon.
+//! A fork copies the page tables of the daemon, and then the daemon and the child copy each page that they
+//! write. These copies took two thirds of the processor time of a start. A child of `vfork` copies nothing;
+//! the thread that starts the child waits until the child executes its program or ends. `posix_spawn` does
+//! the same, but has no place for the system calls that tie the child to the daemon.
 //!
-//! What the child changes of its memory, it changes for the daemon. So it makes bare system calls only, on
-//! a stack of its own, and no handler of the daemon runs in it: all signals are blocked until it has
+//! The memory that the child writes is the daemon's. So the child makes bare system calls only, on a stack
+//! of its own, and no handler of the daemon runs in the child: all signals are blocked until the child has
 //! replaced their handlers, of which it has its own table. Before Linux 5.16, a signal that dumps core
 //! kills every process that shares the memory: such a signal ends the child by a handler.
 //!
@@ -49,7 +49,7 @@ const FAILED: c_int = 127;
 /// To this the status of a child that a signal ended adds the signal's number, as a shell does.
 const SIGNALLED: c_int = 128;
 
-/// What the child does. It runs in the daemon's memory.
+/// The work of the child, which runs in the daemon's memory.
 pub struct Plan<'a> {
     /// Its standard streams.
     pub streams: [BorrowedFd<'a>; 3],
@@ -123,7 +123,7 @@ extern "C" fn begin(order: *mut c_void) -> c_int {
     };
     let number = error.raw_os_error().unwrap_or(libc::EPIPE).to_ne_bytes();
     let _ = rustix::io::write(order.error, &number);
-    // SAFETY: the call takes a number, and runs nothing that was registered for the end of the daemon.
+    // SAFETY: the call takes a number. Functions that the daemon has registered for its end do not run.
     unsafe { libc::_exit(FAILED) }
 }
 
@@ -167,9 +167,9 @@ struct Action {
     mask: u64,
 }
 
-/// Sets the action of a signal in this process: that the process `exits`, or else the kernel's default.
-/// Executing a program replaces the first by the second. The kernel refuses that for some signals. The C
-/// library's function would take a lock for SIGABRT.
+/// Sets the action of a signal in this process: the process `exits`, or else the kernel's default action.
+/// Executing a program replaces a handler by the default action. The kernel refuses a change for some
+/// signals. The C library's function would take a lock for SIGABRT.
 fn set_action(signal: c_int, exits: bool) {
     /// A flag of the kernel: there is a restorer. On x86-64 each handler needs one.
     const RESTORER: c_ulong = 0x0400_0000;

@@ -193,7 +193,7 @@ impl Endpoint {
         &mut self,
         now: Time,
         sending: &mut Sending,
-        ring: (&mut impl Ring, bool),
+        (ring, overflows): (&mut impl Ring, bool),
         out: &mut VecDeque<Frame>,
     ) -> Result<SendProgress, EndpointError> {
         check_length(&sending.body)?;
@@ -202,7 +202,8 @@ impl Endpoint {
         }
         let stamp = self.stamp();
         let pair = pair(&mut self.pairs, &self.config, sending.to);
-        let progress = pair.advance(now, stamp, sending, ring, out)?;
+        let progress = pair.advance(now, stamp, sending, (ring, overflows), out)?;
+        ring.flush();
         if let Some(after) = self.config.ring_after
             && !pair.ended
             && pair.ring.asks(pair.sender.last(), after)

@@ -16,6 +16,13 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// All messages of the program's context.
+    pub const ANY: Filter = Filter {
+        context: 0,
+        from: None,
+        tag: None,
+    };
+
     /// Whether the filter selects a message.
     pub(crate) fn selects(&self, message: &Received) -> bool {
         self.admits(message.from, message.context, message.tag)

@@ -127,19 +127,6 @@ impl Pair {
         if sending.number.is_some_and(|number| number != self.messages) {
             return Err(EndpointError::Superseded { to: self.peer });
         }
-        let progress = self.advance_chunks(now, stamp, sending, (ring, overflows), out);
-        ring.flush();
-        Ok(progress)
-    }
-
-    fn advance_chunks(
-        &mut self,
-        now: Time,
-        stamp: Stamp,
-        sending: &mut Sending,
-        (ring, overflows): (&mut impl Ring, bool),
-        out: &mut VecDeque<Frame>,
-    ) -> SendProgress {
         while !self.ended && !sending.done {
             let by_ring = self.ring.is_open && self.sender.acknowledged() >= self.ring.by_daemon;
             let max = if by_ring {
@@ -149,7 +136,7 @@ impl Pair {
             };
             let len = max.min(sending.body.len() - sending.offset);
             if !self.sender.has_room(len) {
-                return SendProgress::NeedsCredit;
+                return Ok(SendProgress::NeedsCredit);
             }
             let mut chunk = self.chunk(stamp, sending, len);
             if by_ring {
@@ -164,7 +151,7 @@ impl Pair {
                             self.receiver.tell(stamp.open);
                         }
                     }
-                    Err(RingError::Full) if !overflows => return SendProgress::NeedsRoom,
+                    Err(RingError::Full) if !overflows => return Ok(SendProgress::NeedsRoom),
                     Err(error) => {
                         if error == RingError::Closed {
                             self.ring.close();
@@ -184,7 +171,7 @@ impl Pair {
             sending.done = sending.offset == sending.body.len();
         }
         sending.done = true;
-        SendProgress::Done
+        Ok(SendProgress::Done)
     }
 
     /// The next `len` bytes of the message, with the next number.

@@ -266,16 +266,10 @@ mod tests {
     use crate::inbox::Inbox;
     use vm_wire::{Frame, Op};
 
-    const ANY: Filter = Filter {
-        context: 0,
-        from: None,
-        tag: None,
-    };
-
     fn with_tag(tag: i32) -> Filter {
         Filter {
             tag: Some(tag),
-            ..ANY
+            ..Filter::ANY
         }
     }
 
@@ -309,7 +303,7 @@ mod tests {
     }
 
     fn unread(inbox: &mut Inbox) -> Vec<(Tid, i32)> {
-        let all = std::iter::from_fn(|| inbox.take(&ANY));
+        let all = std::iter::from_fn(|| inbox.take(&Filter::ANY));
         let all = all.inspect(|message| assert_eq!(message.body, &(0..10).collect::<Vec<_>>()));
         all.map(|message| (message.from, message.tag)).collect()
     }
@@ -317,10 +311,10 @@ mod tests {
     #[test]
     fn a_message_that_is_selected_and_fits_lands_and_no_other_one_does() {
         for (buffer, lands) in [
-            (posted(ANY, 1, 10), true),
-            (posted(ANY, 5, 15), true),
-            (posted(ANY, 1, 9), false),
-            (posted(ANY, 4, 12), false),
+            (posted(Filter::ANY, 1, 10), true),
+            (posted(Filter::ANY, 5, 15), true),
+            (posted(Filter::ANY, 1, 9), false),
+            (posted(Filter::ANY, 4, 12), false),
             (posted(with_tag(2), 1, 10), false),
         ] {
             let mut inbox = inbox(buffer);
@@ -336,12 +330,12 @@ mod tests {
     fn a_message_goes_on_in_the_buffer_and_in_the_inbox_when_the_call_leaves() {
         let mut inbox = Inbox::new(10_000);
         inbox.accept(half(1, 1, 0));
-        assert!(inbox.post(posted(ANY, 1, 10)));
-        assert!(!inbox.post(posted(ANY, 1, 10)));
+        assert!(inbox.post(posted(Filter::ANY, 1, 10)));
+        assert!(!inbox.post(posted(Filter::ANY, 1, 10)));
         inbox.accept(half(1, 1, 5));
         assert_eq!(claimed(&mut inbox), Some((Tid(1), (0..10).collect())));
 
-        assert!(inbox.post(posted(ANY, 1, 10)));
+        assert!(inbox.post(posted(Filter::ANY, 1, 10)));
         inbox.accept(half(1, 2, 0));
         inbox.withdraw();
         inbox.accept(half(1, 2, 5));
@@ -350,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_does_not_continue_its_message_drops_it_and_frees_the_buffer() {
-        let mut inbox = inbox(posted(ANY, 1, 10));
+        let mut inbox = inbox(posted(Filter::ANY, 1, 10));
         inbox.accept(half(1, 1, 0));
         inbox.accept(half(1, 2, 5));
         inbox.accept(half(1, 1, 5));
@@ -363,7 +357,7 @@ mod tests {
 
     #[test]
     fn the_call_gets_the_message_that_becomes_whole_first() {
-        let mut inbox = inbox(posted(ANY, 1, 10));
+        let mut inbox = inbox(posted(Filter::ANY, 1, 10));
         inbox.accept(half(1, 1, 0));
         accept(&mut inbox, 2, 1);
         inbox.accept(half(1, 1, 5));
@@ -380,7 +374,7 @@ mod tests {
         let mut inbox = Inbox::new(10_000);
         let started = inbox.start_receive(with_tag(1));
         inbox.accept(half(1, 1, 0));
-        assert!(inbox.post(posted(ANY, 1, 10)));
+        assert!(inbox.post(posted(Filter::ANY, 1, 10)));
         inbox.accept(half(1, 1, 5));
         assert!(inbox.has_received(started) && !inbox.has_landed());
         accept(&mut inbox, 1, 1);
@@ -389,7 +383,7 @@ mod tests {
 
     #[test]
     fn a_whole_message_has_its_place_in_the_inbox_when_the_call_leaves_and_in_an_image() {
-        let mut inbox = inbox(posted(ANY, 1, 10));
+        let mut inbox = inbox(posted(Filter::ANY, 1, 10));
         accept(&mut inbox, 1, 1);
         accept(&mut inbox, 1, 2);
         inbox.accept(half(1, 3, 0));
@@ -408,7 +402,7 @@ mod tests {
 
     #[test]
     fn a_chunk_that_cannot_be_read_changes_nothing() {
-        let mut inbox = inbox(posted(ANY, 1, 10));
+        let mut inbox = inbox(posted(Filter::ANY, 1, 10));
         let mut read = |chunk: &Frame, succeeds: bool| {
             let fill = |room: Room<'_>| {
                 room.put(&chunk.body);

@@ -95,7 +95,7 @@ struct Scene {
     hosts: Vec<u16>,
     incarnations: Vec<u32>,
     keeper: Keeper,
-    /// What the posted buffer of each end is for, and whether its call leaves.
+    /// The filter of the posted buffer of each end, and whether its call leaves.
     posts: Vec<Option<(Filter, bool)>>,
     sendings: Vec<Option<Sending>>,
     wire: Vec<Frame>,

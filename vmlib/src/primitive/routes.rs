@@ -222,12 +222,6 @@ mod tests {
     use vm_endpoint::{Filter, Time};
     use vm_wire::{HostId, MachineId, direct::Secret, task::Welcome};
 
-    const ANY: Filter = Filter {
-        context: 0,
-        from: None,
-        tag: None,
-    };
-
     fn tid(host: u16) -> Tid {
         Tid::new(MachineId::from_bits(1), HostId(host), 1)
     }
@@ -297,7 +291,7 @@ mod tests {
             });
             let is_full = polls(Poller::Full);
             let take = |core: &mut Core, now: Time| {
-                let taken = core.endpoint.take(now, &ANY, &mut core.out);
+                let taken = core.endpoint.take(now, &Filter::ANY, &mut core.out);
                 Ok::<_, TaskError>(Attempt::Done(taken.is_some()))
             };
             let is_taken = shared.run(take).expect("the task runs");

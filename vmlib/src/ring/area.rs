@@ -300,11 +300,11 @@ fn is_early(id: u64) -> bool {
 
 /// For signal handlers: the daemon says that the direct connection of that number is closed.
 pub(crate) fn note_lost(id: u64) {
-    // First, so that a thread that opens the place meanwhile sees it here.
+    // The number is noted before the places are looked at, for a thread that opens the place meanwhile.
     let index = EARLY_COUNT.fetch_add(1, SeqCst) % EARLY.len();
     EARLY[index].store(id, SeqCst);
     let has_id = |place: &&Place| place.direct.load(SeqCst) == id && place.holds() == Use::Open;
-    // Both ends may be in this process, in a test.
+    // In a test both ends of a connection may be in this process.
     for place in PLACES.iter().filter(has_id) {
         place.is_lost.store(true, SeqCst);
     }

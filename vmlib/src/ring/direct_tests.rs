@@ -19,11 +19,6 @@ use vm_wire::{
 };
 
 const NOW: Time = Time(0);
-const ANY: Filter = Filter {
-    context: 0,
-    from: None,
-    tag: None,
-};
 
 /// One end: a task.
 struct End {
@@ -59,9 +54,9 @@ impl End {
     }
 
     fn read(&mut self) -> Option<Received> {
-        let until = Until::Message(&ANY);
+        let until = Until::Message(&Filter::ANY);
         let found = self.directs.read(&mut self.endpoint, NOW, until);
-        found.or_else(|| self.endpoint.take(NOW, &ANY, &mut self.out))
+        found.or_else(|| self.endpoint.take(NOW, &Filter::ANY, &mut self.out))
     }
 
     fn settle(&mut self) -> Vec<RingClosed> {

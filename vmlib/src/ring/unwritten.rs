@@ -1,7 +1,8 @@
 //! The frames of a direct connection that the kernel has not taken yet.
 //!
-//! Several frames go to the kernel in one call: each call sends what it has at once, and a frame of its
-//! own packets would cost the network and both kernels twice the packets of a long message.
+//! Several frames go to the kernel in one call. The kernel sends what a call gives it at once, and a long
+//! chunk with its header is slightly longer than the largest packet: a call for each chunk would make two
+//! packets of it.
 
 use super::keyed::{FLAGS, Keyed, OUTGOING};
 use bytes::Bytes;

@@ -34,7 +34,7 @@ pub const MAGIC: &[u8; 8] = b"vm-task\x01";
 pub const PROOF: usize = 32;
 /// Length of the opening: [`MAGIC`], the number of the connection, and the proof. Bytes.
 pub const OPENING: usize = MAGIC.len() + 8 + PROOF;
-/// What [`wipe_stack`] overwrites: more than the derivation of keys uses. Bytes.
+/// Bytes of the stack that [`wipe_stack`] overwrites: more than the derivation of keys uses.
 const STACK_WIPED: usize = 16 * 1024;
 /// Length of the length of a record. Bytes.
 pub const LENGTH: usize = 4;

@@ -127,8 +127,6 @@ impl Alone {
 fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
     let per_item = |begin: Instant| 1e6 * begin.elapsed().as_secs_f64() / plan.count as f64;
     let (mut our_times, mut relay_times, mut raw_times) = (Vec::new(), Vec::new(), Vec::new());
-    let mut cipher = sealed::Cipher::new()?;
-    let message = vec![0; plan.size];
     let mut wires = match plan.what {
         What::RoundTrip | What::Stream => {
             Some((Bare::relayed(plan.hosts)?, Bare::raw(plan.hosts)?))
@@ -150,6 +148,7 @@ fn row(ours: &Ours, plan: &Plan, turns: u32) -> Result<Row> {
                 per_item(begin)
             }
             None if plan.what == What::SealedRoundTrip => {
+                let (mut cipher, message) = (sealed::Cipher::new()?, vec![0; plan.size]);
                 let begin = Instant::now();
                 for _ in 0..2 * plan.count {
                     cipher.pass(&message)?;

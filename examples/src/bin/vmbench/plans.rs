@@ -302,7 +302,7 @@ fn messages() -> Vec<Plan> {
             let goal = match hosts {
                 _ if size != 8 => None,
                 Hosts::One => Some(SMALL_ROUND_TRIP_GOAL),
-                _ => Some(FAR_ROUND_TRIP_GOAL),
+                Hosts::Two | Hosts::TwoPlain => Some(FAR_ROUND_TRIP_GOAL),
             };
             plans.push(Plan {
                 name: format!("round trip, {place}, {text}"),

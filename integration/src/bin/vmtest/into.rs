@@ -131,7 +131,7 @@ fn receive(vm: &Task, left: Tid, number: u64, buffer: &mut [u8]) -> anyhow::Resu
             if let Some(found) = vm.recv_into_timeout(left, ANY, buffer, SHORT_TIME)? {
                 return Ok(found);
             }
-            // What is only in the buffer would be lost.
+            // Bytes that are in the buffer alone would be lost.
             buffer.fill(0xee);
         },
         Way::HasNoRoom => {

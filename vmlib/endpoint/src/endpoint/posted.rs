@@ -23,7 +23,7 @@ impl Endpoint {
         self.inbox.claim_posted()
     }
 
-    /// Ends the post. What the buffer holds moves into the inbox.
+    /// Ends the post. The content of the buffer moves into the inbox.
     pub fn withdraw(&mut self) {
         self.inbox.withdraw();
     }
