@@ -7,7 +7,7 @@ mod groups;
 mod members;
 mod messages;
 mod nonblocking;
-mod process;
+pub(crate) mod process;
 mod recv_into;
 mod relay;
 mod requests;

@@ -210,7 +210,7 @@ fn read_secret<T: Message>(frame: Frame) -> Result<T, CodecError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{error::TaskError, primitive::Attempt};
+    use crate::{error::TaskError, primitive::Attempt, tests::process::run_alone};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use std::{
         collections::VecDeque,
@@ -257,6 +257,13 @@ mod tests {
 
     #[test]
     fn a_thread_that_polls_for_a_reply_looks_at_connections_again_when_the_inbox_has_room() {
+        const NAME: &str = concat!(
+            "primitive::routes::tests::",
+            "a_thread_that_polls_for_a_reply_looks_at_connections_again_when_the_inbox_has_room"
+        );
+        if run_alone(NAME) {
+            return;
+        }
         let (shared, _daemon) = task();
         let [socket, _peer] = pair(SocketType::STREAM);
         let mut core = shared.lock();

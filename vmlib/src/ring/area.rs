@@ -374,6 +374,11 @@ pub(crate) fn make_wake() {
 /// Notes the eventfd that wakes this task. It comes with each ring. It is another one only after all
 /// rings of before were closed.
 pub(crate) fn set_wake(fd: OwnedFd) {
+    #[cfg(test)]
+    assert!(
+        crate::tests::process::is_alone(),
+        "tasks of other tests would read this eventfd"
+    );
     close(WAKE.swap(fd.into_raw_fd(), SeqCst));
 }
 

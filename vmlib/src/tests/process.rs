@@ -11,6 +11,30 @@ use std::{
 use vm_wire::task::{ENV_SOCKET, ENV_TOKEN};
 
 const ENV_DO: &str = "VMLIB_TEST_DO";
+const ENV_ALONE: &str = "VMLIB_TEST_ALONE";
+
+/// Whether this process runs one test alone. See [`run_alone`].
+pub(crate) fn is_alone() -> bool {
+    std::env::var_os(ENV_ALONE).is_some()
+}
+
+/// Runs a test of this program in a process of its own, for a test that changes state of the process
+/// which a task has for itself. `false` in that process, which then runs the body of the test.
+pub(crate) fn run_alone(test: &str) -> bool {
+    if is_alone() {
+        return false;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(ENV_ALONE, "1")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let is_passed = output.status.success() && said.contains("1 passed");
+    assert!(is_passed, "{said}{errors}");
+    true
+}
 
 /// A process of a test, ended with it.
 struct Process(Child);
