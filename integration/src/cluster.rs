@@ -6,6 +6,7 @@
 
 pub mod binaries;
 pub mod client;
+pub mod compiled;
 pub mod disk;
 pub mod foreign;
 pub mod groups;

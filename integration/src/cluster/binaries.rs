@@ -1,4 +1,4 @@
-//! The programs under test. They are built once per test process; the output of the build gives
+//! The programs under test, and the libraries for C programs beside them. They are built once per test process; the output of the build gives
 //! their paths.
 //!
 //! `cargo test` does not build the binaries of other packages.
@@ -20,6 +20,7 @@ fn built() -> &'static BTreeMap<String, PathBuf> {
         build.args([
             "build",
             "--workspace",
+            "--lib",
             "--bins",
             "--quiet",
             "--message-format=json",

@@ -60,7 +60,7 @@ pub fn below(folder: &str) -> Vec<Source> {
 }
 
 /// The folders of the workspace's crates.
-pub const CRATES: [&str; 14] = [
+pub const CRATES: [&str; 15] = [
     "vmlib/wire",
     "vmlib/local",
     "vmlib/store",
@@ -70,6 +70,7 @@ pub const CRATES: [&str; 14] = [
     "vmlib/raft-build",
     "vmlib/machine",
     "vmlib/coordinator",
+    "vmlib/c",
     "vmlib",
     "vmd",
     "console",

@@ -1,0 +1,66 @@
+//! The library for C, on a machine of real daemons: C programs that were compiled against the installed
+//! library run, move, and go on from checkpoints as Rust programs do.
+
+use vm_integration::cluster::{Cluster, client::NONE_LOST, compiled::installed};
+use vm_wire::agreed::ExitStatus;
+
+const C: &[&str] = &["-std=c11", "-pedantic", "-D_POSIX_C_SOURCE=200809L"];
+
+/// The path of a C program of this test, or of the examples.
+fn c_program(source: &str) -> String {
+    installed().program("cc", source, C).display().to_string()
+}
+
+#[test]
+fn the_example_computes_pi_while_a_worker_moves() {
+    let cluster = Cluster::on_loopback(2);
+    let mut console = cluster.nodes[0].client();
+    console.run(&c_program("examples/c/pi.c"), &["3"]);
+    let finished = console.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
+    assert!(
+        finished.stdout.contains("pi is 3.1415926536"),
+        "{finished:?}"
+    );
+    assert!(finished.stdout.contains(" moved from h"), "{finished:?}");
+}
+
+#[test]
+fn c_tasks_move_and_lose_and_double_no_message() {
+    let cluster = Cluster::on_loopback(3);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    run.run(
+        &c_program("integration/tests/c_library/caller.c"),
+        &["n2", "n3"],
+    );
+    run.output_until("it goes");
+    let callees: Vec<_> = node.members(2).iter().map(|row| row.tid).collect();
+    node.await_movable(&callees);
+    for _ in 0..4 {
+        callees
+            .iter()
+            .for_each(|tid| node.client().move_elsewhere(*tid));
+    }
+    run.input(b"\n");
+    run.ends_well(NONE_LOST);
+}
+
+#[test]
+fn a_c_application_goes_on_from_a_checkpoint_on_other_hosts() {
+    let cluster = Cluster::on_loopback(2);
+    let node = &cluster.nodes[0];
+    let mut run = node.client();
+    let program = c_program("integration/tests/c_library/caller.c");
+    let master = run.run(&program, &["n1", "n2"]);
+    run.output_until("it goes");
+    let mut console = cluster.nodes[1].client();
+    console
+        .save(master, false)
+        .expect("it is saved while it runs");
+    console.save(master, true).expect("it is saved, and ends");
+    assert_eq!(run.finish().status, ExitStatus::Suspended);
+    // The input of the restarted caller ends.
+    console.restart(master).expect("it is restored");
+    console.ends_well(NONE_LOST);
+}
