@@ -25,6 +25,41 @@ fn the_example_computes_pi_while_a_worker_moves() {
     assert!(finished.stdout.contains(" moved from h"), "{finished:?}");
 }
 
+/// Runs a C program of this test on two hosts; its output must have this line.
+fn passes(source: &str, line: &str) {
+    let cluster = Cluster::on_loopback(2);
+    let mut console = cluster.nodes[0].client();
+    let program = c_program(&format!("integration/tests/c_library/{source}"));
+    console.run(&program, &[]);
+    console.ends_well(line);
+}
+
+#[test]
+fn every_collective_call_has_the_right_result_while_members_move() {
+    passes("collectives.c", "all collective calls are right");
+}
+
+#[test]
+fn requests_callbacks_and_calls_to_the_machine_have_the_right_results() {
+    passes("requests.c", "all requests are right");
+}
+
+#[test]
+fn bad_input_of_every_kind_is_refused_with_words() {
+    passes("bad_input.c", "all bad input is refused");
+}
+
+#[test]
+fn a_cpp_program_is_a_task() {
+    let cluster = Cluster::on_loopback(1);
+    let options = ["-std=c++17", "-pedantic"];
+    let source = "integration/tests/c_library/plus.cpp";
+    let program = installed().program("c++", source, &options);
+    let mut console = cluster.nodes[0].client();
+    console.run(&program.display().to_string(), &[]);
+    console.ends_well("there is no such task");
+}
+
 #[test]
 fn c_tasks_move_and_lose_and_double_no_message() {
     let cluster = Cluster::on_loopback(3);

@@ -3,24 +3,11 @@
  * tasks from its beginning, and checks them at its end: moves and restarts must not change them.
  *
  * Usage: caller HOST... - one callee on each host. */
-#include <inttypes.h>
+#include "check.h"
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <vm.h>
 
 enum { FIRST = 7, NUMBERS = 8, ANSWER = 9, END = 10, LAST = 11 };
 enum { LEN = 1000, KEPT = 100000 };
-
-#define CHECK(condition)                                                                           \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s does not hold: %s\n", __FILE__, __LINE__, #condition,       \
-                    vm_last_error());                                                              \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 static int callee(vm_task *vm, vm_tid caller, int argc, char **argv)
 {
