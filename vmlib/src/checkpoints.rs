@@ -89,8 +89,11 @@ impl Task {
                 Attempt::Done(answer) => Attempt::Done(Some(answer)),
                 Attempt::Wait(until) => Attempt::Wait(until),
             })
-        })?;
-        let Some(answer) = answer else {
+        });
+        if let Err(TaskError::Interrupted) = answer {
+            self.shared.give_up(&asked);
+        }
+        let Some(answer) = answer? else {
             return Ok(Checkpointed::Restored);
         };
         let Saved { report } = read_answer(&answer)?;

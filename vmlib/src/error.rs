@@ -106,7 +106,7 @@ pub enum PortableError {
     Task(TaskError),
 }
 
-/// Why a task can make no calls any more. Part of the error of every operation.
+/// Why a task can make no calls any more, or has left one. Part of the error of every operation.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum TaskError {
     /// [`crate::Task::exit`] was called, or the process is ending.
@@ -118,6 +118,9 @@ pub enum TaskError {
          none of the callbacks comes to a safe point"
     )]
     InCallback,
+    /// The program has left the call while it waited ([`crate::interruptible`]). Later calls are possible.
+    #[error("the call was interrupted while it waited: make it again")]
+    Interrupted,
     /// The connection to the daemon is of no use any more.
     #[error("the connection to the daemon failed: {0}")]
     Link(#[from] LinkError),

@@ -13,6 +13,7 @@ use crate::{
     clock::now,
     error::{ExitError, InitError, TaskError},
     freeze,
+    interruption::uninterrupted,
     orders::leaves,
     primitive::{Attempt, Phase, Shared},
     request::read_answer,
@@ -93,12 +94,14 @@ impl Shared {
 
     /// Leaves the machine in order. Waits at most `time` for the receivers of started sends.
     pub(crate) fn leave_within(&self, status: i32, time: Duration) -> Result<(), ExitError> {
-        let unsent = self.finish_started(time)?;
-        self.leave_now(status)?;
-        match unsent {
-            Some((count, to)) => Err(ExitError::Unsent { count, to, time }),
-            None => Ok(()),
-        }
+        uninterrupted(|| {
+            let unsent = self.finish_started(time)?;
+            self.leave_now(status)?;
+            match unsent {
+                Some((count, to)) => Err(ExitError::Unsent { count, to, time }),
+                None => Ok(()),
+            }
+        })
     }
 
     /// Sends the messages of started sends. Returns the number left after `time`, and the first receiver.

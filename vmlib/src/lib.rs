@@ -53,6 +53,7 @@
 //! | ... and complete that | [`Request::test`], [`Request::wait`], [`Request::cancel`], [`Task::wait_any`], [`Task::wait_all`] |
 //! | ... into memory of the program, with the fewest copies | [`Task::recv_into`], [`Task::recv_slice_into`], [`Task::recv_into_timeout`], [`Task::recv_slice_into_timeout`] |
 //! | read what was received | [`Message::value`], [`Message::bytes`], [`Message::slice`], [`Message::read_into`] |
+//! | leave a call that waits | [`interruptible`] |
 //! | be told | [`Task::watch_task`], [`Task::watch_hosts`], [`Task::recv_event`], [`Task::next`] |
 //! | work as a group | [`Task::join`], [`Task::leave`], [`Task::group`], [`Task::await_members`], [`Task::refresh`], [`Task::barrier`] |
 //! | compute as a group | [`Task::broadcast`], [`Task::reduce`], [`Task::allreduce`], [`Task::scan`], [`Task::gather`], [`Task::scatter`], [`Task::allgather`], [`Task::alltoall`]; all of them in [`collectives`] |
@@ -294,6 +295,7 @@ mod image;
 mod image;
 mod interrupt;
 mod interrupt_socket;
+mod interruption;
 mod link;
 mod orders;
 mod portable_checkpointer;
@@ -319,6 +321,7 @@ pub use error::{
 };
 pub use group::{Group, Members};
 pub use init::init;
+pub use interruption::interruptible;
 pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
 pub use nonblocking::{Completed, Request};
 pub use notify::Event;

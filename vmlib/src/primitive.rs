@@ -28,7 +28,7 @@ use crate::{
     error::{LinkError, TaskError},
     freeze,
     image::Section,
-    interrupt,
+    interrupt, interruption,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
     orders::{are_awaited, are_called, is_ordered, is_portable},
     portable_state::{LibraryState, Own},
@@ -311,10 +311,21 @@ impl Shared {
             // Other threads wait for other messages.
             let is_narrow = now < *wide_from.get_or_insert(now + NARROW) && core.sleepers == 0;
             core.only = core.only.filter(|_| is_narrow);
+            let leaves = result.is_none();
+            if leaves {
+                until = interruption::until(until);
+            }
             core = self.wait(core, until, watches)?;
             if are_awaited() {
                 drop(core);
                 self.save_in_call();
+                core = self.lock();
+            }
+            if leaves && interruption::is_due() {
+                drop(core);
+                if interruption::is_to_leave() {
+                    return Err(TaskError::Interrupted.into());
+                }
                 core = self.lock();
             }
         }

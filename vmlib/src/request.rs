@@ -43,9 +43,20 @@ impl Shared {
     pub(crate) fn request<A: Message>(&self, question: &impl Message) -> Result<A, RequestError> {
         let question = question.frame();
         let mut asked = None;
-        let answer =
-            self.run(|core, now| Ok::<_, TaskError>(core.ask(&question, &mut asked, now)))?;
-        read_answer(&answer)
+        let answer = self.run(|core, now| Ok(core.ask(&question, &mut asked, now)));
+        if let Err(TaskError::Interrupted) = answer {
+            self.give_up(&asked);
+        }
+        read_answer(&answer?)
+    }
+
+    /// Gives up a request whose call was left: it may still be carried out, and its answer is dropped.
+    pub(crate) fn give_up(&self, asked: &Asked) {
+        if asked.is_some() {
+            let mut core = self.lock();
+            core.requests.clear();
+            self.wake(&core);
+        }
     }
 }
 

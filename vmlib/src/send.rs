@@ -8,7 +8,7 @@
 
 use crate::{
     Task, clock,
-    error::SendError,
+    error::{SendError, TaskError},
     message::{Number, encode_slice, encode_value},
     primitive::{Attempt, Core, Shared},
     started::Copy,
@@ -120,16 +120,20 @@ impl Shared {
         check(to, &body)?;
         if let [to] = *to {
             let mut copy = Copy::new(Sending::new(to, context, tag, body));
-            return self.run(|core, now| {
+            let sent = self.run(|core, now| {
                 Ok(match copy.push(core, now)? {
                     true => Attempt::Done(()),
                     false => Attempt::Wait(copy.overflows_at),
                 })
             });
+            return match sent {
+                Err(SendError::Task(TaskError::Interrupted)) => self.leave_copies(vec![copy]),
+                sent => sent,
+            };
         }
         let copy = |to: &Tid| Copy::new(Sending::new(*to, context, tag, body.clone()));
         let mut copies: Vec<Copy> = to.iter().map(copy).collect();
-        self.run(|core, now| {
+        let sent = self.run(|core, now| {
             let mut first_error = None;
             let waiting = copies.len();
             copies.retain_mut(|copy| match copy.push(core, now) {
@@ -154,7 +158,25 @@ impl Shared {
                     Ok(Attempt::Wait(overflow.min()))
                 }
             }
-        })
+        });
+        match sent {
+            Err(SendError::Task(TaskError::Interrupted)) => self.leave_copies(copies),
+            sent => sent,
+        }
+    }
+
+    /// The end of a call that was left. A message that is whole in its channel, and only waits to be read
+    /// from this task's memory, goes by the daemon; any other one is given up.
+    fn leave_copies(&self, copies: Vec<Copy>) -> Result<(), SendError> {
+        let mut core = self.lock();
+        for mut copy in copies {
+            copy.overflows_at = Some(Time::default());
+            if !matches!(copy.push(&mut core, clock::now()), Ok(true)) {
+                copy.give_up(&mut core);
+            }
+        }
+        self.wake(&core);
+        Err(TaskError::Interrupted.into())
     }
 }
 

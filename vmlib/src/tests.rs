@@ -4,6 +4,7 @@
 mod collective_failures;
 mod collectives;
 mod groups;
+mod interruption;
 mod members;
 mod messages;
 mod nonblocking;

@@ -51,6 +51,8 @@ impl Coded for TaskError {
         match self {
             TaskError::Left => Code::Left,
             TaskError::InCallback => Code::InCallback,
+            // No call of this interface is left.
+            TaskError::Interrupted => Code::TryAgain,
             TaskError::Link(_) => Code::Link,
         }
     }
