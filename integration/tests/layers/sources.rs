@@ -60,7 +60,7 @@ pub fn below(folder: &str) -> Vec<Source> {
 }
 
 /// The folders of the workspace's crates.
-pub const CRATES: [&str; 15] = [
+pub const CRATES: [&str; 16] = [
     "vmlib/wire",
     "vmlib/local",
     "vmlib/store",
@@ -72,6 +72,7 @@ pub const CRATES: [&str; 15] = [
     "vmlib/coordinator",
     "vmlib/c",
     "vmlib",
+    "vmlib/python",
     "vmd",
     "console",
     "examples",

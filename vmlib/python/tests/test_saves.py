@@ -1,0 +1,107 @@
+"""Python tasks with numpy that are moved, saved, suspended and restarted in the midst of their work."""
+
+import subprocess
+
+from conftest import Machine, wait_for
+
+#: A master and a worker on another host that pass a matrix back and forth, until a file is there.
+WORK = """
+    import os, sys
+    import numpy
+    import vmachine
+
+    vm = vmachine.init()
+    a = numpy.random.default_rng(1).normal(size=(120, 120)) / 11
+    if vm.parent is None:
+        [peer] = vm.spawn_self(on="n2")
+        b = a.copy()
+        step = 0
+        while not os.path.exists(sys.argv[1]):
+            vm.send_array(b, peer, step)
+            vm.recv_into(b, peer, step)
+            print("step", step, flush=True)
+            step += 1
+        vm.send_bytes(b"", peer, step)
+        expected = a.copy()
+        for again in range(step):
+            expected = numpy.tanh(expected @ a + again % 7)
+        assert numpy.array_equal(b, expected)
+        print("right", flush=True)
+    else:
+        step = 0
+        while len(message := vm.recv(vm.parent, step)) > 0:
+            b = message.array("f8", (120, 120))
+            vm.send_array(numpy.tanh(b @ a + step % 7), vm.parent, step)
+            step += 1
+"""
+
+
+def master(machine: Machine) -> str:
+    """The tid of the only master."""
+    rows = machine.vm("ps")["tasks"]
+    [row] = [row for row in rows if row["parent"] is None]
+    return row["tid"]
+
+
+def kill(machine: Machine) -> None:
+    """Ends all tasks."""
+    tids = [row["tid"] for row in machine.vm("ps")["tasks"]]
+    # A worker may end by itself when its master does.
+    subprocess.run(machine.words("kill", *tids), capture_output=True, check=False)
+    wait_for("the end of all tasks", lambda: not machine.vm("ps")["tasks"])
+
+
+def test_a_program_goes_on_after_each_of_its_tasks_was_moved(machine: Machine) -> None:
+    end = machine.folder / "end1"
+    run = machine.start(WORK, str(end))
+    run.until("step 5")
+    for _ in range(3):
+        for row in machine.vm("ps")["tasks"]:
+            machine.vm("move", row["tid"])
+    end.touch()
+    assert "right" in run.ends_well()
+
+
+def test_a_program_goes_on_from_a_checkpoint(machine: Machine) -> None:
+    end = machine.folder / "end2"
+    run = machine.start(WORK, str(end))
+    run.until("step 10")
+    app = master(machine)
+    machine.vm("checkpoint", app)
+    kill(machine)
+    _, before, _ = run.end()
+    restarted = machine.restart(app)
+    first = int(restarted.line().split()[1])
+    # It has printed that step before, or was about to.
+    assert 10 < first <= int(before.splitlines()[-1].split()[1]) + 1
+    for step in range(first + 1, first + 10):
+        assert restarted.line() == f"step {step}"
+    end.touch()
+    assert "right" in restarted.ends_well()
+
+
+def test_a_program_that_saves_itself_knows_where_it_is(machine: Machine) -> None:
+    run = machine.start(
+        """
+        import numpy
+        import vmachine
+
+        vm = vmachine.init()
+        numbers = numpy.arange(1000.0)
+        assert vm.can_move() == []
+        report = vm.checkpoint()
+        if report is not None:
+            assert report.tasks == 1 and report.bytes > 0
+            numbers[:] = -1
+            print("saved", vm.tid, flush=True)
+            vm.recv()
+        print("restored", numbers.sum(), flush=True)
+        moved = vm.move_task(host="n2")
+        assert vm.host == moved.target and numbers.sum() == 499500.0
+        """
+    )
+    [line] = run.until("saved")
+    app = line.split()[1]
+    kill(machine)
+    run.end()
+    assert machine.restart(app).ends_well() == "restored 499500.0\n"
