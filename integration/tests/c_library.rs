@@ -1,6 +1,7 @@
 //! The library for C, on a machine of real daemons: C programs that were compiled against the installed
 //! library run, move, and go on from checkpoints as Rust programs do.
 
+use std::{fs, path::Path, process::Command};
 use vm_integration::cluster::{Cluster, client::NONE_LOST, compiled::installed};
 use vm_wire::agreed::ExitStatus;
 
@@ -58,6 +59,46 @@ fn a_cpp_program_is_a_task() {
     let mut console = cluster.nodes[0].client();
     console.run(&program.display().to_string(), &[]);
     console.ends_well("there is no such task");
+}
+
+#[test]
+fn the_fortran_example_computes_pi_while_a_member_moves() {
+    let version = Command::new("gfortran").arg("--version").output();
+    if version.is_err() {
+        eprintln!("skipped: there is no gfortran here; see .ci/run");
+        return;
+    }
+    let library = installed();
+    let prefix = library.prefix().display().to_string();
+    let module = format!("{prefix}/include/vm.f90");
+    let options = ["-std=f2018", "-J", &prefix, &module];
+    let program = library.program("gfortran", "examples/fortran/pi.f90", &options);
+    let cluster = Cluster::on_loopback(2);
+    let mut console = cluster.nodes[0].client();
+    console.run(&program.display().to_string(), &[]);
+    let finished = console.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
+    assert!(
+        finished.stdout.contains("a member moved from h"),
+        "{finished:?}"
+    );
+    assert!(finished.stdout.contains("pi is 3.14159265"), "{finished:?}");
+}
+
+#[test]
+fn the_program_of_the_guide_runs() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/guide/c.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let program = page.split("```c\n").nth(1).expect("a program");
+    let program = program.split("```").next().expect("the end of the program");
+    let library = installed();
+    let source = library.prefix().join("guide.c");
+    fs::write(&source, program).expect("a source");
+    let program = library.program("cc", &source.display().to_string(), C);
+    let cluster = Cluster::on_loopback(1);
+    let mut console = cluster.nodes[0].client();
+    console.run(&program.display().to_string(), &[]);
+    console.ends_well("the answer is 42");
 }
 
 #[test]

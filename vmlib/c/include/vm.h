@@ -11,7 +11,7 @@
  * call of this thread, and what to do. Every function may return VM_EINVAL (for NULL where it is not
  * allowed, a handle that was freed or is of another type, a bad length) and VM_EINTERNAL (a fault of the
  * library). Every function that has a vm_task may also return VM_ELEFT, VM_ELINK and VM_EINCALLBACK. The
- * comments below list the other errors.
+ * comment of each function lists its other errors.
  *
  * Handles. Variables of the types vm_task *, vm_message *, vm_spawn *, vm_request *, vm_group * and
  * vm_blocks * are handles. They are no addresses:

@@ -8,6 +8,8 @@ pub const HEADER: &str = include_str!("../include/vm.h");
 pub struct Function {
     /// The name of the function.
     pub name: String,
+    /// The title of the section in which it stands.
+    pub section: String,
     /// The declaration, on one line, without `;`.
     pub declaration: String,
     /// What the function does, in a few words.
@@ -19,21 +21,31 @@ pub struct Function {
 }
 
 /// The functions of a header, in its order. Each comment begins with `/* name - summary`, has paragraphs, the
-/// last of them `Errors: ...`, and ends right before the declaration.
+/// last of them `Errors: ...`, and ends right before the declaration. A comment before an empty line begins a
+/// section: its first line is the title.
 pub fn functions(header: &str) -> Vec<Function> {
     let mut functions = Vec::new();
+    let mut section = String::new();
     let mut rest = header;
-    while let Some((before, after)) = rest.split_once("/*") {
-        let _ = before;
+    while let Some((_, after)) = rest.split_once("/*") {
         let Some((comment, behind)) = after.split_once("*/") else {
             break;
         };
         rest = behind;
-        if let Some(declaration) = declaration(behind) {
-            functions.push(function(comment, declaration));
+        if behind.starts_with("\n\n") {
+            section = comment.lines().next().unwrap_or_default().trim().to_owned();
+        } else if let Some(declaration) = declaration(behind) {
+            functions.push(function(comment, declaration, &section));
         }
     }
     functions
+}
+
+/// The paragraphs at the top of a header, without the one that names the file.
+pub fn introduction(header: &str) -> Vec<String> {
+    let comment = header.strip_prefix("/*").and_then(|it| it.split_once("*/"));
+    let paragraphs = paragraphs(comment.map_or("", |(comment, _)| comment));
+    paragraphs.into_iter().skip(1).collect()
 }
 
 /// The declaration of a function that follows a comment directly.
@@ -48,36 +60,35 @@ fn declaration(behind: &str) -> Option<String> {
     is_function.then(|| code.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-fn function(comment: &str, declaration: String) -> Function {
+fn function(comment: &str, declaration: String, section: &str) -> Function {
     let head = declaration.split('(').next().unwrap_or_default();
-    let name = head
-        .rsplit([' ', '*'])
-        .next()
-        .unwrap_or_default()
-        .to_owned();
+    let name = head.rsplit([' ', '*']).next().unwrap_or_default();
+    let mut paragraphs = paragraphs(comment);
+    let errors = paragraphs
+        .pop_if(|last| last.starts_with("Errors: "))
+        .map(|text| text["Errors: ".len()..].to_owned());
+    let mut paragraphs = paragraphs.into_iter();
+    let first = paragraphs.next().unwrap_or_default();
+    let summary = first.strip_prefix(&format!("{name} - "));
+    Function {
+        name: name.to_owned(),
+        section: section.to_owned(),
+        summary: summary.unwrap_or_default().to_owned(),
+        declaration,
+        text: paragraphs.collect(),
+        errors,
+    }
+}
+
+/// The paragraphs of a comment.
+fn paragraphs(comment: &str) -> Vec<String> {
     let lines: Vec<&str> = comment
         .lines()
         .map(|line| line.trim().trim_start_matches('*').trim())
         .collect();
-    let mut paragraphs: Vec<String> = lines
+    lines
         .split(|line| line.is_empty())
         .map(|lines| lines.join(" "))
         .filter(|text| !text.is_empty())
-        .collect();
-    let errors = paragraphs
-        .pop_if(|last| last.starts_with("Errors: "))
-        .map(|text| text["Errors: ".len()..].to_owned());
-    let head = if paragraphs.is_empty() {
-        String::new()
-    } else {
-        paragraphs.remove(0)
-    };
-    let summary = head.strip_prefix(&format!("{name} - ")).unwrap_or_default();
-    Function {
-        name,
-        declaration,
-        summary: summary.to_owned(),
-        text: paragraphs,
-        errors,
-    }
+        .collect()
 }

@@ -12,7 +12,9 @@
 //! types alone read and write the memory of the program. The attribute `unsafe(no_mangle)`, which
 //! exports a function, stands in all files.
 
+pub mod fortran;
 pub mod header;
+pub mod man;
 
 mod border;
 mod code;

@@ -163,6 +163,16 @@ fn every_function_has_a_comment_with_its_name_and_its_errors() {
 }
 
 #[test]
+fn the_guide_names_every_function() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/c.md");
+    let page = fs::read_to_string(page).expect("the page");
+    for function in functions(HEADER) {
+        let name = format!("`{}`", function.name);
+        assert!(page.contains(&name), "{name} is not in the table of calls");
+    }
+}
+
+#[test]
 fn every_code_in_a_comment_is_defined() {
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     for word in HEADER.split(|letter| !is_word(letter)) {

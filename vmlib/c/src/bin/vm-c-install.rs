@@ -1,4 +1,4 @@
-//! Installs the library for C programs below a prefix: `vm-c-install /usr/local`.
+//! Installs the library for programs in C, C++ and Fortran below a prefix: `vm-c-install /usr/local`.
 //!
 //! Build the whole crate first: the program takes the libraries from its own folder. With the variable
 //! DESTDIR, the files go below that folder, for packages.
@@ -43,10 +43,17 @@ fn install(prefix: &Path) -> io::Result<()> {
     };
     let (include, lib) = (root.join("include"), root.join("lib"));
     write(&include.join("vm.h"), include_str!("../../include/vm.h"))?;
+    write(
+        &include.join("vm.f90"),
+        include_str!("../../fortran/vm.f90"),
+    )?;
     let pc = include_str!("../../pkgconfig/vm.pc.in")
         .replace("@PREFIX@", &prefix.display().to_string())
         .replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     write(&lib.join("pkgconfig/vm.pc"), &pc)?;
+    for (name, page) in vm::man::pages() {
+        write(&root.join("share/man/man3").join(name), &page)?;
+    }
     let built = env::current_exe()?;
     let built = built.parent().unwrap_or(Path::new("."));
     replace(&built.join("libvm.so"), &lib.join(SONAME))?;
