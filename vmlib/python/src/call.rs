@@ -2,7 +2,10 @@
 
 use crate::failures::Failure;
 use pyo3::prelude::*;
-use std::{cell::RefCell, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    time::Duration,
+};
 
 /// Longest wait that is told to the library. Seconds: a hundred years.
 const SECONDS_MAX: f64 = 3.2e9;
@@ -10,6 +13,8 @@ const SECONDS_MAX: f64 = 3.2e9;
 thread_local! {
     /// The exception for which this thread has left a call.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+    /// Whether this is Python's main thread, which alone calls handlers of signals.
+    static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
 /// Makes a call of the library. Meanwhile other threads of the program run, and handlers of signals are
@@ -19,12 +24,28 @@ where
     T: Send,
     E: Into<Failure> + Send,
 {
-    let result = py.detach(|| vmlib::interruptible(raises, make));
+    let handles = handles_signals(py)?;
+    let result = py.detach(|| match handles {
+        true => vmlib::interruptible(raises, make),
+        false => make(),
+    });
     match (result, RAISED.take()) {
         (_, Some(raised)) => Err(raised),
         (Ok(value), None) => Ok(value),
         (Err(error), None) => Err(error.into().raise(py)),
     }
+}
+
+/// Whether this thread calls the handlers of signals.
+fn handles_signals(py: Python<'_>) -> PyResult<bool> {
+    if let Some(is_main) = IS_MAIN.get() {
+        return Ok(is_main);
+    }
+    let threading = py.import("threading")?;
+    let main = threading.call_method0("main_thread")?.getattr("ident")?;
+    let is_main = main.eq(threading.call_method0("get_ident")?)?;
+    IS_MAIN.set(Some(is_main));
+    Ok(is_main)
 }
 
 /// Calls the handlers of signals that have come. Whether one of them has raised an exception.

@@ -17,6 +17,7 @@ mod call;
 mod failures;
 mod group;
 mod requests;
+mod saves;
 mod slot;
 mod task;
 mod values;
@@ -31,6 +32,7 @@ mod _vmachine {
         buffers::Body,
         group::{Group, join, members},
         requests::{Request, start_recv, start_send, wait_all, wait_any},
+        saves::around_saves,
         task::{Task, init},
     };
 }

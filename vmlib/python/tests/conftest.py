@@ -102,6 +102,11 @@ class Machine:
         assert done.returncode == 0, done.stderr.decode()
         return json.loads(done.stdout) if done.stdout.strip() else None
 
+    def try_vm(self, *command: str) -> bool:
+        """Runs a command of the console that may be refused. Whether it was not."""
+        done = subprocess.run(self.words(*command), capture_output=True, timeout=PATIENCE)
+        return done.returncode == 0
+
     def start(self, program: str, *args: str, flags: tuple[str, ...] = ()) -> Run:
         """Starts a program in Python, given as its text or as a path."""
         if "\n" in program:

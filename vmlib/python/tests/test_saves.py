@@ -105,3 +105,79 @@ def test_a_program_that_saves_itself_knows_where_it_is(machine: Machine) -> None
     kill(machine)
     run.end()
     assert machine.restart(app).ends_well() == "restored 499500.0\n"
+
+
+def test_threads_that_know_nothing_of_the_machine_go_on_after_moves(machine: Machine) -> None:
+    run = machine.start(
+        """
+        import threading, time, zlib
+        import numpy
+        import vmachine
+
+        vm = vmachine.init()
+        stop = threading.Event()
+        data = bytes(range(256)) * 40
+        expected = zlib.compress(data)
+        rounds = [0] * 6
+
+        def compress(n):
+            # Allocates again and again, most of the time without the interpreter's lock.
+            while not stop.is_set():
+                assert zlib.compress(data + bytes(n)) == zlib.compress(data + bytes(n))
+                rounds[n] += 1
+
+        threads = [threading.Thread(target=compress, args=(n,)) for n in range(6)]
+        for thread in threads:
+            thread.start()
+        for n in range(4):
+            vm.move_task(host="n2" if vm.host == 1 else "n1")
+            before = list(rounds)
+            while any(now <= then for now, then in zip(rounds, before)):
+                time.sleep(0.001)
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert zlib.compress(data) == expected
+        print("all go on")
+        """
+    )
+    assert "all go on" in run.ends_well()
+
+
+def test_functions_are_called_around_saves_and_may_refuse_one(machine: Machine) -> None:
+    machine.run(
+        """
+        import vmachine
+
+        vm = vmachine.init()
+        if vm.parent is None:
+            [peer] = vm.spawn_self(on="n1")
+            assert vm.recv(peer).obj() == "ready"
+            vm.move_task(peer, "n2")
+            assert vm.checkpoint() is not None
+            vm.send("what", peer)
+            assert vm.recv(peer).obj() == ["before", "resumed", "before", "after"]
+            try:
+                vm.move_task(peer, "n1")
+            except vmachine.RefusedError as error:
+                assert "not now" in str(error), error
+            else:
+                raise AssertionError("it was moved")
+            vm.send("end", peer)
+            assert vm.recv(peer).obj() == 2
+        else:
+            calls = []
+            vm.around_saves(lambda: calls.append("before"), lambda: calls.append("after"),
+                            lambda: calls.append("resumed"))
+            vm.send("ready", vm.parent)
+            vm.recv(vm.parent)
+            vm.send(calls, vm.parent)
+
+            def refuse():
+                raise RuntimeError("not now")
+
+            vm.around_saves(refuse)
+            vm.recv(vm.parent)
+            vm.send(vm.host, vm.parent)
+        """
+    )

@@ -1,15 +1,17 @@
 """The calls of the task library with plain values. Use the package ``vmachine`` instead."""
 
-from typing import Any, Optional
+from typing import Any, Optional, final
 
 _Status = tuple[str, Optional[int], str]
 _Received = tuple[int, int, memoryview]
 _Envelope = tuple[int, int, int]
 
+@final
 class Body:
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
+@final
 class Task:
     tid: int
     parent: Optional[int]
@@ -51,12 +53,14 @@ class Task:
     def suspend(self, app: int, time: Optional[float]) -> Optional[dict[str, Any]]: ...
     def resume(self, app: int) -> dict[str, Any]: ...
 
+@final
 class Request:
     is_open: bool
     def test(self) -> tuple[bool, Optional[_Received]]: ...
     def wait(self) -> tuple[bool, Optional[_Received]]: ...
     def cancel(self) -> None: ...
 
+@final
 class Group:
     name: str
     instance: int
@@ -91,5 +95,6 @@ def wait_any(
     task: Task, requests: list[Request]
 ) -> Optional[tuple[int, Optional[_Received]]]: ...
 def wait_all(task: Task, requests: list[Request]) -> list[tuple[int, Optional[_Received]]]: ...
+def around_saves(task: Task, before: Any, after: Any, resumed: Any) -> None: ...
 def join(task: Task, name: str) -> Group: ...
 def members(task: Task, name: str) -> tuple[int, list[tuple[int, int]]]: ...

@@ -215,7 +215,7 @@ class BrokenPoolError(PoolError):
 
 def _make(name: str, text: str, values: dict[str, Any]) -> Error:
     """The exception of that name. Called by the extension module."""
-    made = globals()[name](text)
+    made: Error = globals()[name](text)
     for key, value in values.items():
         if key in ("tid", "source"):
             value = Tid(value)

@@ -10,9 +10,10 @@ from .errors import MessageError, PickleError
 from .ids import Tid
 
 try:  # Functions of `__main__` and lambdas, if the user has installed it.
-    import cloudpickle as _cloudpickle
+    import cloudpickle as _imported
 except ImportError:
-    _cloudpickle = None
+    _imported = None
+_cloudpickle: Any = _imported
 
 
 def dumps(obj: Any) -> bytes:
@@ -22,7 +23,8 @@ def dumps(obj: Any) -> bytes:
     except Exception as error:
         if _cloudpickle is not None:
             try:
-                return _cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
+                body: bytes = _cloudpickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL)
+                return body
             except Exception:
                 pass
         raise PickleError(

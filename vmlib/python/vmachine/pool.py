@@ -249,9 +249,9 @@ class Pool(Executor):
         except EndedError as error:
             self._on_end(error.tid, error.status)
             return
-        if completed is None or completed[1] is None:
+        place, message = completed if completed is not None else (0, None)
+        if message is None:
             raise BrokenPoolError("no receive of the pool is open")
-        place, message = completed
         self._on_result(each[place], message.obj())
 
     def _on_result(self, one: _Worker, result: tuple[Optional[int], bool, bytes]) -> None:

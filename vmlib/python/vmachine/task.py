@@ -7,7 +7,7 @@ import signal as _signal
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from . import _vmachine
 from . import groups as groups_
@@ -358,6 +358,26 @@ class Task:
         """
         report = self._raw.checkpoint()
         return None if report is None else CheckpointReport(**report)
+
+    def around_saves(
+        self,
+        before: Optional[Callable[[], Any]] = None,
+        after: Optional[Callable[[], Any]] = None,
+        resumed: Optional[Callable[[], Any]] = None,
+    ) -> None:
+        """Has functions called around each save of this task: for a checkpoint, a move, a suspension.
+
+        ``before`` lets go of what cannot be saved, such as a socket; it makes no call of this package. If it
+        raises an exception, there is no save, and the requester is told its text. ``after`` is called when
+        the task goes on in the same process, ``resumed`` when it goes on in another one.
+
+        From then on the task is saved only within its calls of this package: one that computes for long
+        calls :meth:`probe` every second or more often.
+        """
+        for function in (before, after, resumed):
+            if function is not None and not callable(function):
+                raise TypeError(f"{function!r} cannot be called")
+        _vmachine.around_saves(self._raw, before, after, resumed)
 
     def suspend(
         self, app: Optional[int] = None, duration: Optional[float] = None

@@ -77,6 +77,7 @@ class Failure:
 
     def exception(self) -> BaseException:
         """In the pool: the exception, whose cause shows the traceback in the worker."""
+        error: BaseException
         try:
             error = pickle.loads(self.error)
         except Exception:
@@ -89,7 +90,7 @@ class RemoteTraceback(Exception):
     """The traceback of a job in its worker."""
 
     def __str__(self) -> str:
-        return "\n" + self.args[0]
+        return f"\n{self.args[0]}"
 
 
 def _run(work: bytes) -> tuple[bool, Any]:
