@@ -4,6 +4,7 @@ use crate::failures::Failure;
 use pyo3::prelude::*;
 use std::{
     cell::{Cell, RefCell},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     time::Duration,
 };
 
@@ -17,6 +18,15 @@ thread_local! {
     static IS_MAIN: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
+/// This process was forked from a task.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
+/// In a forked child: it has the sockets of its parent, and must not use them.
+#[pyfunction]
+pub fn forked() {
+    FORKED.store(true, Relaxed);
+}
+
 /// Makes a call of the library. Meanwhile other threads of the program run, and handlers of signals are
 /// called: an exception of a handler, such as `KeyboardInterrupt`, ends the call.
 pub(crate) fn call<T, E>(py: Python<'_>, make: impl FnOnce() -> Result<T, E> + Send) -> PyResult<T>
@@ -24,6 +34,10 @@ where
     T: Send,
     E: Into<Failure> + Send,
 {
+    if FORKED.load(Relaxed) {
+        let text = "this process was forked from a task, and is none: start tasks with `spawn`, or use a pool";
+        return Err(Failure::forked(text).raise(py));
+    }
     let handles = handles_signals(py)?;
     let result = py.detach(|| match handles {
         true => vmlib::interruptible(raises, make),

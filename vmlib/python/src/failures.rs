@@ -51,6 +51,11 @@ impl Failure {
         Failure::new("HandleError", text)
     }
 
+    /// A call in a process that is no task.
+    pub(crate) fn forked(text: impl ToString) -> Self {
+        Failure::new("LeftError", text)
+    }
+
     fn with(mut self, name: &'static str, value: Value) -> Self {
         self.values.push((name, value));
         self

@@ -30,6 +30,7 @@ mod _vmachine {
     #[pymodule_export]
     use crate::{
         buffers::Body,
+        call::forked,
         group::{Group, join, members},
         requests::{Request, start_recv, start_send, wait_all, wait_any},
         saves::around_saves,

@@ -199,6 +199,27 @@ def test_the_ends_of_tasks_come_after_their_messages(machine: Machine) -> None:
     )
 
 
+def test_a_forked_child_is_no_task_and_its_parent_goes_on(machine: Machine) -> None:
+    machine.run(
+        """
+        import os, sys, vmachine
+
+        vm = vmachine.init()
+        vm.send("mine", vm.tid)
+        child = os.fork()
+        if child == 0:
+            try:
+                vm.recv()
+            except vmachine.LeftError as error:
+                assert "forked" in str(error)
+                sys.exit(5)
+            sys.exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+        assert vm.recv().obj() == "mine"
+        """
+    )
+
+
 def test_without_a_daemon_the_error_says_how_to_start(tmp_path) -> None:
     import os
     import subprocess

@@ -165,6 +165,23 @@ def test_calls_that_wait_can_be_cancelled(machine: Machine) -> None:
     )
 
 
+def test_workers_and_their_pool_are_moved_while_jobs_run(machine: Machine) -> None:
+    machine.run(
+        program(
+            """
+        vm = vmachine.init()
+        with vmachine.Pool(2) as pool:
+            futures = [pool.submit(where, n) for n in range(60)]
+            for _ in range(2):
+                for tid in [*pool.workers, vm.tid]:
+                    vm.move_task(tid)
+            assert {future.result() for future in futures} <= {1, 2}
+            assert list(pool.map(square, range(20))) == [n * n for n in range(20)]
+        """
+        )
+    )
+
+
 def test_the_jobs_of_a_lost_host_are_done_on_the_others(three: Machine) -> None:
     run = three.start(
         program(

@@ -34,6 +34,9 @@ from .requests import Request
 #: One task, or several.
 To = Union[int, Iterable[int]]
 
+# A forked child has the sockets of its parent, and must not use them.
+os.register_at_fork(after_in_child=_vmachine.forked)
+
 _lock = threading.Lock()
 _task: Optional[Task] = None
 

@@ -19,3 +19,4 @@ pub mod interpose;
 pub mod memory_faults;
 pub mod queued_signal;
 pub mod signal;
+pub mod words;

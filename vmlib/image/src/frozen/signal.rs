@@ -8,15 +8,21 @@
 //! [other threads](crate::capture::blocked_signals) that block it is refused.
 
 use crate::{
-    frozen::fault::{Outcome, Step as _},
+    frozen::{
+        fault::{Outcome, Step as _},
+        words,
+    },
     raw::sys::{self, nr},
 };
 use std::{
     arch::naked_asm,
-    cell::Cell,
     ffi::c_void,
     marker::PhantomData,
-    sync::atomic::{AtomicBool, Ordering::Relaxed, compiler_fence},
+    sync::atomic::{
+        AtomicBool,
+        Ordering::{Relaxed, SeqCst},
+        compiler_fence,
+    },
 };
 
 /// The signal that stops threads: a real-time signal that programs seldom use. The C library
@@ -119,18 +125,6 @@ pub fn stop_thread(pid: i32, tid: i32) -> bool {
     unsafe { sys::call3(nr::TGKILL, pid as usize, tid as usize, signal) >= 0 }
 }
 
-/// Whether any thread has ever entered a guarded section. If none has, as in a program in another
-/// language that loaded this library, the handler must not access thread-locals: the first access
-/// may allocate.
-static USED: AtomicBool = AtomicBool::new(false);
-
-thread_local! {
-    /// The number of guarded sections that this thread is in, and whether the signal came in one of
-    /// them.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static ASKED: Cell<bool> = const { Cell::new(false) };
-}
-
 /// A guarded section: its thread is not stopped while it exists. A thread that got the signal
 /// meanwhile stops when it leaves the outermost section.
 ///
@@ -143,11 +137,9 @@ impl Section {
     /// Enters a section of this thread.
     #[inline]
     pub fn enter() -> Self {
-        if !USED.load(Relaxed) {
-            USED.store(true, Relaxed);
-        }
-        DEPTH.set(DEPTH.get() + 1);
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        let depth = &words::of_this_thread().depth;
+        depth.set(depth.get() + 1);
+        compiler_fence(SeqCst);
         Section(PhantomData)
     }
 
@@ -163,17 +155,18 @@ impl Section {
     /// in.
     #[inline]
     pub fn is_asked(&self) -> bool {
-        ASKED.get()
+        words::of_this_thread().asked.get() != 0
     }
 }
 
 impl Drop for Section {
     #[inline]
     fn drop(&mut self) {
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        DEPTH.set(DEPTH.get() - 1);
-        compiler_fence(std::sync::atomic::Ordering::SeqCst);
-        if ASKED.get() && DEPTH.get() == 0 {
+        let words = words::of_this_thread();
+        compiler_fence(SeqCst);
+        words.depth.set(words.depth.get() - 1);
+        compiler_fence(SeqCst);
+        if words.asked.get() != 0 && words.depth.get() == 0 {
             stop_now();
         }
     }
@@ -181,20 +174,21 @@ impl Drop for Section {
 
 #[cold]
 fn stop_now() {
-    ASKED.set(false);
+    words::of_this_thread().asked.set(0);
     stop_thread(sys::getpid(), sys::gettid());
 }
 
 /// Whether this thread is in a [`Section`].
 pub fn in_section() -> bool {
-    DEPTH.get() > 0
+    words::of_this_thread().depth.get() > 0
 }
 
 /// For the handler: whether this thread is in a section. If so, it stops at the end of the section.
 pub fn put_off() -> bool {
-    let inside = USED.load(Relaxed) && DEPTH.get() > 0;
+    let words = words::of_this_thread();
+    let inside = words.depth.get() > 0;
     if inside {
-        ASKED.set(true);
+        words.asked.set(1);
     }
     inside
 }
