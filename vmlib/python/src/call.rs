@@ -38,11 +38,12 @@ where
         let text = "this process was forked from a task, and is none: start tasks with `spawn`, or use a pool";
         return Err(Failure::forked(text).raise(py));
     }
-    let handles = handles_signals(py)?;
-    let result = py.detach(|| match handles {
-        true => vmlib::interruptible(raises, make),
-        false => make(),
-    });
+    // Other threads look again as often, for messages of this task to itself.
+    let leave = match handles_signals(py)? {
+        true => raises,
+        false => never,
+    };
+    let result = py.detach(|| vmlib::interruptible(leave, make));
     match (result, RAISED.take()) {
         (_, Some(raised)) => Err(raised),
         (Ok(value), None) => Ok(value),
@@ -60,6 +61,10 @@ fn handles_signals(py: Python<'_>) -> PyResult<bool> {
     let is_main = main.eq(threading.call_method0("get_ident")?)?;
     IS_MAIN.set(Some(is_main));
     Ok(is_main)
+}
+
+fn never() -> bool {
+    false
 }
 
 /// Calls the handlers of signals that have come. Whether one of them has raised an exception.

@@ -61,12 +61,12 @@ SIGNALS = """
 
     # Other threads run while one waits.
     def answer():
-        for n in range(100):
+        for n in range(20):
             assert vm.recv(vm.tid, 4).obj() == n
             vm.send(n, vm.tid, 5)
     thread = threading.Thread(target=answer)
     thread.start()
-    for n in range(100):
+    for n in range(20):
         vm.send(n, vm.tid, 4)
         assert vm.recv(vm.tid, 5).obj() == n
     thread.join()
