@@ -2,7 +2,11 @@
 //! library run, move, and go on from checkpoints as Rust programs do.
 
 use std::{fs, path::Path, process::Command};
-use vm_integration::cluster::{Cluster, client::NONE_LOST, compiled::installed};
+use vm_integration::cluster::{
+    Cluster,
+    client::NONE_LOST,
+    compiled::{Library, installed},
+};
 use vm_wire::agreed::ExitStatus;
 
 const C: &[&str] = &["-std=c11", "-pedantic", "-D_POSIX_C_SOURCE=200809L"];
@@ -43,6 +47,23 @@ fn every_collective_call_has_the_right_result_while_members_move() {
 #[test]
 fn requests_callbacks_and_calls_to_the_machine_have_the_right_results() {
     passes("requests.c", "all requests are right");
+}
+
+#[test]
+fn threads_share_the_handles_of_a_task_that_moves() {
+    passes("threads.c", "all threads are right");
+}
+
+#[test]
+fn a_program_with_the_library_in_itself_moves_too() {
+    let source = "examples/c/pi.c";
+    let program = installed().linked(Library::Static, "cc", source, C);
+    let cluster = Cluster::on_loopback(2);
+    let mut console = cluster.nodes[0].client();
+    console.run(&program.display().to_string(), &["2"]);
+    let finished = console.finish();
+    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
+    assert!(finished.stdout.contains(" moved from h"), "{finished:?}");
 }
 
 #[test]

@@ -12,8 +12,17 @@ use std::{
 #[derive(Debug)]
 pub struct Installed {
     prefix: PathBuf,
-    /// By compiler and source.
-    compiled: Mutex<BTreeMap<(String, String), PathBuf>>,
+    /// By the form of the library, compiler and source.
+    compiled: Mutex<BTreeMap<(Library, String, String), PathBuf>>,
+}
+
+/// A form of the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Library {
+    /// `libvm.so`, which the program loads at its start.
+    Shared,
+    /// `libvm.a`, which becomes a part of the program.
+    Static,
 }
 
 /// The library, which is installed once by each test process.
@@ -44,19 +53,34 @@ impl Installed {
     /// # Panics
     /// If the compiler fails: every warning is an error.
     pub fn program(&self, compiler: &str, source: &str, options: &[&str]) -> PathBuf {
+        self.linked(Library::Shared, compiler, source, options)
+    }
+
+    /// Like [`Installed::program`], linked with the library in that form.
+    ///
+    /// # Panics
+    /// If the compiler fails: every warning is an error.
+    pub fn linked(
+        &self,
+        library: Library,
+        compiler: &str,
+        source: &str,
+        options: &[&str],
+    ) -> PathBuf {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         let program = compiled
-            .entry((compiler.to_owned(), source.to_owned()))
-            .or_insert_with(|| self.compile(compiler, source, options));
+            .entry((library, compiler.to_owned(), source.to_owned()))
+            .or_insert_with(|| self.compile(library, compiler, source, options));
         program.clone()
     }
 
-    fn compile(&self, compiler: &str, source: &str, options: &[&str]) -> PathBuf {
+    fn compile(&self, library: Library, compiler: &str, source: &str, options: &[&str]) -> PathBuf {
         let source = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("..")
             .join(source);
         let stem = source.file_stem().expect("a file").to_string_lossy();
-        let program = self.prefix.join(format!("{stem}-{compiler}"));
+        let program = format!("{stem}-{compiler}-{library:?}").to_lowercase();
+        let program = self.prefix.join(program);
         let mut compile = Command::new(compiler);
         compile
             .args(["-Wall", "-Wextra", "-Werror", "-O1"])
@@ -64,19 +88,39 @@ impl Installed {
             .arg("-o")
             .arg(&program)
             .arg(source)
-            .args(self.flags())
-            .arg(format!("-Wl,-rpath,{}", self.prefix.join("lib").display()));
+            .args(self.flags(library));
         output_of(&mut compile);
         program
     }
 
-    /// What `pkg-config` says of the library.
-    fn flags(&self) -> Vec<String> {
+    /// The options by which a program is linked with the library, from `pkg-config`.
+    fn flags(&self, library: Library) -> Vec<String> {
+        let lib = self.prefix.join("lib");
         let mut ask = Command::new("pkg-config");
         ask.args(["--cflags", "--libs", "vm"]);
-        ask.env("PKG_CONFIG_PATH", self.prefix.join("lib/pkgconfig"));
+        if library == Library::Static {
+            ask.arg("--static");
+        }
+        ask.env("PKG_CONFIG_PATH", lib.join("pkgconfig"));
         let flags = output_of(&mut ask);
-        flags.split_whitespace().map(str::to_owned).collect()
+        let flags = flags.split_whitespace().map(str::to_owned);
+        match library {
+            Library::Shared => {
+                let path = format!("-Wl,-rpath,{}", lib.display());
+                flags.chain([path]).collect()
+            }
+            Library::Static => {
+                let archive = lib.join("libvm.a").display().to_string();
+                let named = |flag: String| {
+                    if flag == "-lvm" {
+                        archive.clone()
+                    } else {
+                        flag
+                    }
+                };
+                flags.map(named).collect()
+            }
+        }
     }
 }
 

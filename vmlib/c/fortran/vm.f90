@@ -51,6 +51,7 @@ module libvm
   integer(c_int), parameter, public :: VM_EOUTOFSTEP = -33
   integer(c_int), parameter, public :: VM_EMEMBERFAILED = -34
   integer(c_int), parameter, public :: VM_ESHAPE = -35
+  integer(c_int), parameter, public :: VM_EINTERRUPTED = -36
   integer(c_int64_t), parameter, public :: VM_TID_NONE = 0_c_int64_t
   integer(c_int64_t), parameter, public :: VM_ANY_SOURCE = -1_c_int64_t
   integer(c_int32_t), parameter, public :: VM_ANY_TAG = -huge(0_c_int32_t) - 1
@@ -231,6 +232,14 @@ module libvm
       type(c_ptr), value :: vm
       integer(c_int) :: returned
     end function vm_task_free
+
+    ! vm_interrupt_when - has the calls of this thread ask a question of the program while they wait
+    function vm_interrupt_when(question) &
+        result(returned) bind(C, name="vm_interrupt_when")
+      import
+      type(c_funptr), value :: question
+      integer(c_int) :: returned
+    end function vm_interrupt_when
 
     ! vm_mytid - the id of this task
     function vm_mytid(vm) &

@@ -76,6 +76,7 @@ extern "C" {
 #define VM_EOUTOFSTEP (-33)   /* a member makes another collective call */
 #define VM_EMEMBERFAILED (-34) /* the collective call failed at a member */
 #define VM_ESHAPE (-35)       /* the values do not fit the collective call */
+#define VM_EINTERRUPTED (-36) /* the program has interrupted the call: vm_interrupt_when */
 
 /* Types */
 
@@ -197,6 +198,9 @@ typedef struct vm_member {
     uint32_t reserved; /* 0 */
 } vm_member;
 
+/* Whether a call that waits is to be left: see vm_interrupt_when. */
+typedef int (*vm_question)(void);
+
 /* The functions that are called around a save: see vm_around_saves. */
 typedef int (*vm_before_save)(void *context);
 typedef void (*vm_after_save)(void *context);
@@ -272,6 +276,16 @@ int vm_exit(vm_task *vm, int status);
  *
  * Errors: those of every call. */
 int vm_task_free(vm_task *vm);
+
+/* vm_interrupt_when - has the calls of this thread ask a question of the program while they wait
+ *
+ * A call that waits asks it about 20 times a second, and fails with VM_EINTERRUPTED when it returns another
+ * number than 0: a flag that a signal handler has set, for example. A receive that was left has taken no
+ * message; a message is sent as a whole or not at all; what a request to the machine asked for may still be
+ * done. vm_exit is not left. Calls go on after a signal if no question is set. NULL ends the questions.
+ *
+ * Errors: none. */
+int vm_interrupt_when(vm_question question);
 
 /* Who and where one is */
 

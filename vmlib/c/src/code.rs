@@ -56,6 +56,7 @@ codes! {
     OutOfStep "VM_EOUTOFSTEP" -33 "a member makes another collective call"
     MemberFailed "VM_EMEMBERFAILED" -34 "the collective call failed at a member"
     Shape "VM_ESHAPE" -35 "the values do not fit the collective call"
+    Interrupted "VM_EINTERRUPTED" -36 "the program has interrupted the call"
 }
 
 /// What a function that succeeds may return.

@@ -2,7 +2,10 @@
 //!
 //! The words of the last failed call of each thread are kept for `vm_last_error`.
 
-use crate::code::{Code, Status};
+use crate::{
+    code::{Code, Status},
+    interruption,
+};
 use std::{
     any::Any,
     cell::RefCell,
@@ -78,9 +81,38 @@ pub fn value<T, R>(
     good: impl FnOnce(T) -> R,
     bad: impl FnOnce(c_int) -> R,
 ) -> R {
-    match catch_unwind(AssertUnwindSafe(body)) {
+    match catch_unwind(AssertUnwindSafe(|| interruption::within(body))) {
         Ok(Ok(value)) => good(value),
         Ok(Err(error)) => bad(error.tell()),
         Err(panic) => bad(Error::of_panic(&*panic).tell()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+
+    /// The words of the last failure of this thread.
+    fn last_words() -> String {
+        LAST.with(|last| CStr::to_string_lossy(&last.borrow()).into_owned())
+    }
+
+    #[test]
+    fn a_panic_ends_at_the_border_as_a_code_with_its_words() {
+        let code = call(|| panic!("number {}", 7));
+        assert_eq!(code, Code::Internal as c_int);
+        assert!(last_words().contains("number 7"), "{}", last_words());
+    }
+
+    #[test]
+    fn each_thread_has_its_own_last_words() {
+        call(|| Err(Error::invalid("of this thread")));
+        let other = std::thread::spawn(|| {
+            assert_eq!(last_words(), "");
+            call(|| Err(Error::invalid("of\0 another")))
+        });
+        assert_eq!(other.join().expect("no panic"), Code::Invalid as c_int);
+        assert_eq!(last_words(), "of this thread");
     }
 }

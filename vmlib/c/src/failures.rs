@@ -51,8 +51,7 @@ impl Coded for TaskError {
         match self {
             TaskError::Left => Code::Left,
             TaskError::InCallback => Code::InCallback,
-            // No call of this interface is left.
-            TaskError::Interrupted => Code::TryAgain,
+            TaskError::Interrupted => Code::Interrupted,
             TaskError::Link(_) => Code::Link,
         }
     }

@@ -74,7 +74,7 @@ fn value_type(c_type: &str) -> &'static str {
         "int64_t" | "uint64_t" | "vm_tid" => "integer(c_int64_t)",
         "size_t" => "integer(c_size_t)",
         "char" => "character(kind=c_char)",
-        "vm_function" | "vm_before_save" | "vm_after_save" => "type(c_funptr)",
+        "vm_function" | "vm_question" | "vm_before_save" | "vm_after_save" => "type(c_funptr)",
         other => panic!("no type of Fortran stands for {other}"),
     }
 }

@@ -21,6 +21,7 @@ mod code;
 mod error;
 mod failures;
 mod handle;
+mod interruption;
 mod number;
 mod select;
 

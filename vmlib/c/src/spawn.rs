@@ -7,7 +7,7 @@ use crate::{
     handle::{Handle, Kept, Table},
     task::{copy_out, task},
 };
-use std::ffi::c_int;
+use std::{ffi::c_int, mem};
 use vmlib::{Spawn, SpawnError, Task, Tid};
 
 /// The tasks that a program describes step by step (`vm_spawn`).
@@ -28,7 +28,8 @@ impl Description {
     }
 
     fn change(&mut self, change: impl FnOnce(Spawn) -> Spawn) {
-        self.spawn = change(self.spawn.clone());
+        let spawn = mem::replace(&mut self.spawn, Spawn::new(""));
+        self.spawn = change(spawn);
     }
 
     /// Starts the tasks. `started` gets the ids of those that run, also if others do not.

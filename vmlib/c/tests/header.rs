@@ -39,6 +39,7 @@ fn rust_type(c_type: &str) -> String {
             "vm_drain_report" => "DrainReport",
             "vm_checkpoint_report" => "CheckpointReport",
             "vm_function" => "Function",
+            "vm_question" => "Question",
             "vm_before_save" => "Before",
             "vm_after_save" => "After",
             _ => return None,
