@@ -1,7 +1,7 @@
 //! The library for C, on a machine of real daemons: C programs that were compiled against the installed
 //! library run, move, and go on from checkpoints as Rust programs do.
 
-use std::{fs, path::Path, process::Command};
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
 use vm_integration::cluster::{
     Cluster,
     client::NONE_LOST,
@@ -28,6 +28,35 @@ fn the_example_computes_pi_while_a_worker_moves() {
         "{finished:?}"
     );
     assert!(finished.stdout.contains(" moved from h"), "{finished:?}");
+}
+
+#[test]
+fn the_shared_library_exports_exactly_the_functions_of_the_header() {
+    let prefix = installed().prefix();
+    let header = fs::read_to_string(prefix.join("include/vm.h")).expect("the header");
+    let is_declaration = |line: &&str| {
+        line.starts_with(|letter: char| letter.is_ascii_alphabetic())
+            && !line.starts_with("typedef")
+    };
+    let declared = header.lines().filter(is_declaration);
+    let declared = declared.filter_map(|line| {
+        let (head, _) = line.split_once('(')?;
+        head.rsplit([' ', '*']).next()
+    });
+    let declared: BTreeSet<&str> = declared.filter(|name| name.starts_with("vm_")).collect();
+    let mut list = Command::new("nm");
+    list.args(["--dynamic", "--defined-only", "--format=just-symbols"]);
+    let list = list
+        .arg(prefix.join("lib/libvm.so"))
+        .output()
+        .expect("nm runs");
+    let list = String::from_utf8(list.stdout).expect("names");
+    let exported: BTreeSet<&str> = list
+        .lines()
+        // Those of the images of processes have a header of their own.
+        .filter(|name| name.starts_with("vm_") && !name.starts_with("vm_image_"))
+        .collect();
+    assert_eq!(exported, declared);
 }
 
 /// Runs a C program of this test on two hosts; its output must have this line.
