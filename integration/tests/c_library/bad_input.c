@@ -1,6 +1,8 @@
 /* Bad arguments of every kind: each is an error with words, and none ends the program. */
 #include "check.h"
 #include <limits.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* A call that must return this code, and words about it. */
 #define FAILS(expected, call)                                                                      \
@@ -144,6 +146,28 @@ static void groups(vm_task *vm)
     FAILS(VM_EINVAL, vm_leave(vm, second));
 }
 
+/* A forked child is no task, and does not disturb its parent. */
+static void forks(vm_task *vm)
+{
+    vm_tid me = vm_mytid(vm);
+    vm_request *request;
+    vm_message *message;
+    int status;
+    CHECK(vm_start_recv(vm, me, 8, &request) == VM_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        FAILS(VM_ELEFT, vm_send(vm, me, 8, "of the child", 12));
+        FAILS(VM_ELEFT, vm_init(&vm));
+        FAILS(VM_ELEFT, vm_test(&request, &message));
+        exit(0);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    CHECK(vm_test(&request, &message) == VM_NOTHING);
+    CHECK(vm_send(vm, me, 8, "mine", 4) == VM_OK);
+    CHECK(vm_wait(&request, &message) == VM_OK && vm_message_size(message) == 4);
+    CHECK(vm_message_free(message) == VM_OK);
+}
+
 int main(void)
 {
     vm_task *vm;
@@ -152,6 +176,7 @@ int main(void)
     nulls(vm);
     numbers_out_of_range(vm);
     groups(vm);
+    forks(vm);
     CHECK(strcmp(vm_strerror(VM_OK), "success") == 0 && vm_strerror(INT_MIN)[0] != 0);
     CHECK(vm_exit(vm, 3) == VM_OK);
     FAILS(VM_ELEFT, vm_exit(vm, 3));

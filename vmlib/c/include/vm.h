@@ -43,7 +43,7 @@ extern "C" {
 
 #define VM_EINVAL (-1)        /* an argument is not valid */
 #define VM_EINTERNAL (-2)     /* the library has a fault: please report it */
-#define VM_ELEFT (-3)         /* this task has left the machine (vm_exit) */
+#define VM_ELEFT (-3)         /* this task has left the machine, or this process is a forked child */
 #define VM_EINCALLBACK (-4)   /* a callback around a save may not make this call */
 #define VM_ELINK (-5)         /* the connection to the daemon failed */
 #define VM_ENODAEMON (-6)     /* no daemon answers on this host */
@@ -259,7 +259,8 @@ const char *vm_last_error(void);
  * Call it before anything else. A process that the machine has started is known to its daemon. A
  * process started from a shell becomes the master of a new application, if a daemon runs on this host; it
  * forks, if it has no other threads yet, the process that coordinates its application. A process
- * that ends in order (return from main, or exit) leaves the machine with its exit status.
+ * that ends in order (return from main, or exit) leaves the machine with its exit status. A child that it
+ * forks is no task: calls there fail with VM_ELEFT, until it executes another program.
  *
  * Errors: VM_ENODAEMON, VM_ETWICE, VM_ESILENT, VM_EPROTOCOL, VM_EREFUSED (the daemon is not the
  * user's), VM_ESYSTEM. */

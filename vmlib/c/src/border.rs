@@ -6,7 +6,7 @@
 //! call says, which no other thread writes to, or for results uses, during the call. The lifetime of a value
 //! ends with the call at the latest. All that can be checked is: NULL, alignment, and lengths.
 //!
-//! The `unsafe` code of the crate is here: it reads and writes that memory.
+//! The `unsafe` code here reads and writes that memory.
 
 use crate::{code::Code, error::Error};
 use std::{

@@ -8,7 +8,7 @@
 //! handle that was freed, or is of another kind, is an error and never a crash, and every thread may
 //! use every handle. A call takes what it needs out of the table, and waits without the table's lock.
 //!
-//! Arguments that are addresses have the types of [`border`], the one file with `unsafe` code: these
+//! Arguments that are addresses have the types of [`border`], where the `unsafe` code is: these
 //! types alone read and write the memory of the program. The attribute `unsafe(no_mangle)`, which
 //! exports a function, stands in all files.
 
@@ -20,6 +20,7 @@ mod border;
 mod code;
 mod error;
 mod failures;
+mod forked;
 mod handle;
 mod interruption;
 mod number;

@@ -4,6 +4,7 @@ use crate::{
     border::{In, Out, Place, Room},
     code::Status,
     error::{Error, call},
+    forked,
     handle::{Handle, Kept, Table},
     number::with_numbers,
     select::{self, sent_tag, source},
@@ -139,6 +140,7 @@ fn complete(
     complete: impl FnOnce(&mut Request) -> Result<Option<Completed>, vmlib::WaitError>,
 ) -> c_int {
     call(|| {
+        forked::check()?;
         let request = &mut request.slice(1, "the place of the request")?[0];
         let place = message_place(message)?;
         let mut taken = Taken::all(vec![*request])?;

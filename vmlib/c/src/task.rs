@@ -4,6 +4,7 @@ use crate::{
     border::{Out, Room},
     code::{Code, Status},
     error::{Error, call, value},
+    forked,
     handle::{Handle, Kept, Table},
 };
 use std::ffi::c_int;
@@ -19,6 +20,7 @@ impl Kept for Task {
 
 /// The task of a handle, for the time of one call.
 pub fn task(vm: Handle<Task>) -> Result<Task, Error> {
+    forked::check()?;
     vm.with(|task| task.clone_handle())
 }
 
@@ -27,7 +29,9 @@ pub fn task(vm: Handle<Task>) -> Result<Task, Error> {
 pub extern "C" fn vm_init(vm: Out<'_, Handle<Task>>) -> c_int {
     call(|| {
         let mut place = vm.place_with(Handle::NULL, "the place for the task")?;
+        forked::check()?;
         place.put(Handle::keep(vmlib::init()?));
+        forked::begin();
         Ok(Status::Done)
     })
 }
