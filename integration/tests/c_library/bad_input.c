@@ -80,6 +80,11 @@ static void numbers_out_of_range(vm_task *vm)
     vm_envelope envelope;
     double values[2] = {1, 2};
     char bytes[17] = {0};
+    int64_t longs[1];
+    float floats[1];
+
+    CHECK(VM_TYPE_OF(values) == VM_DOUBLE && VM_TYPE_OF(longs) == VM_INT64);
+    CHECK(VM_TYPE_OF(floats) == VM_FLOAT);
 
     FAILS(VM_EINVAL, vm_send(vm, me, VM_ANY_TAG, "x", 1));
     FAILS(VM_ENOTASK, vm_send(vm, VM_TID_NONE, 1, "x", 1));

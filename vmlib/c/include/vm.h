@@ -124,6 +124,15 @@ typedef int32_t vm_type;
 #define VM_FLOAT 9
 #define VM_DOUBLE 10
 
+#if defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
+/* The type of the numbers of an array, so that it cannot differ from it:
+ * vm_send_array(vm, to, tag, x, n, VM_TYPE_OF(x)). In C11 and later. */
+#define VM_TYPE_OF(array)                                                                          \
+    _Generic((array)[0], int8_t: VM_INT8, uint8_t: VM_UINT8, int16_t: VM_INT16,                    \
+             uint16_t: VM_UINT16, int32_t: VM_INT32, uint32_t: VM_UINT32, int64_t: VM_INT64,       \
+             uint64_t: VM_UINT64, float: VM_FLOAT, double: VM_DOUBLE)
+#endif
+
 /* All of a message but its content. */
 typedef struct vm_envelope {
     vm_tid from;      /* the sender */

@@ -49,6 +49,8 @@ fn constants(header: &str) -> Vec<(String, (&'static str, String))> {
         .lines()
         .filter_map(|line| line.strip_prefix("#define VM_")?.split_once(' '));
     defined
+        // A macro with arguments is no constant.
+        .filter(|(name, _)| !name.contains('('))
         .map(|(name, rest)| {
             let value = rest.split("/*").next().unwrap_or_default().trim();
             let typed = match value {

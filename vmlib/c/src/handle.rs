@@ -13,6 +13,9 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+// A handle has room for the number of its kind.
+const _: () = assert!(usize::BITS == 64);
+
 /// Where the kind is in a handle.
 const KIND_SHIFT: u32 = 56;
 
