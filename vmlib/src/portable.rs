@@ -183,8 +183,11 @@ impl Task {
         let mut asked = None;
         let answer = self.at(state, true, |core, now| {
             Ok::<_, TaskError>(core.ask(&question, &mut asked, now))
-        })?;
-        let Saved { report } = read_answer(&answer)?;
+        });
+        if let Err(TaskError::Interrupted) = answer {
+            self.shared.give_up(&asked);
+        }
+        let Saved { report } = read_answer(&answer?)?;
         Ok(Checkpointed::Saved(report))
     }
 
