@@ -6,8 +6,8 @@
 use crate::values;
 use pyo3::{exceptions::PyRuntimeError, prelude::*, sync::PyOnceLock, types::PyDict};
 use vmlib::{
-    ExitError, ExitStatus, FailKind, Failed, GroupError, InitError, RecvError, RecvIntoError,
-    RequestError, SendError, SpawnError, StartError, TaskError, Tid, WaitError,
+    ExitError, ExitStatus, FailKind, Failed, GroupError, InitError, PortableError, RecvError,
+    RecvIntoError, RequestError, SendError, SpawnError, StartError, TaskError, Tid, WaitError,
 };
 
 /// The module with the exceptions.
@@ -131,6 +131,15 @@ impl From<InitError> for Failure {
             text = format!("{text}: {cause}");
         }
         Failure::new("InitError", text)
+    }
+}
+
+impl From<PortableError> for Failure {
+    fn from(error: PortableError) -> Self {
+        match error {
+            PortableError::Task(error) => error.into(),
+            error => Failure::new("PortableError", error),
+        }
     }
 }
 

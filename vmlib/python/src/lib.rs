@@ -16,6 +16,7 @@ mod buffers;
 mod call;
 mod failures;
 mod group;
+mod portable;
 mod requests;
 mod saves;
 mod slot;
@@ -32,6 +33,7 @@ mod _vmachine {
         buffers::Body,
         call::forked,
         group::{Group, join, members},
+        portable::{checkpoint_at, next_at, portable, recv_at, safe_point},
         requests::{Request, start_recv, start_send, wait_all, wait_any},
         saves::around_saves,
         task::{Task, init},

@@ -41,6 +41,21 @@ pub(crate) fn received(py: Python<'_>, message: Message) -> PyResult<Received<'_
     Ok((from, tag, view_of(py, message.into_bytes())?))
 }
 
+/// A message, or an event with the text of its kind first.
+pub(crate) fn found(
+    py: Python<'_>,
+    incoming: Option<Incoming>,
+) -> PyResult<Option<Bound<'_, PyAny>>> {
+    match incoming {
+        Some(Incoming::Message(message)) => {
+            let message = received(py, message)?.into_pyobject(py)?;
+            Ok(Some(message.into_any()))
+        }
+        Some(Incoming::Event(event)) => values::event(py, event).map(Some),
+        None => Ok(None),
+    }
+}
+
 impl Task {
     pub(crate) fn handle(&self) -> vmlib::Task {
         let own = self.own.lock().unwrap_or_else(PoisonError::into_inner);
@@ -194,14 +209,7 @@ impl Task {
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let (from, tag) = (values::source(source), values::tag(tag));
         let (vm, time) = (self.handle(), time_limit(py, time)?);
-        match call(py, move || vm.next(from, tag, time))? {
-            Some(Incoming::Message(message)) => {
-                let message = received(py, message)?.into_pyobject(py)?;
-                Ok(Some(message.into_any()))
-            }
-            Some(Incoming::Event(event)) => values::event(py, event).map(Some),
-            None => Ok(None),
-        }
+        found(py, call(py, move || vm.next(from, tag, time))?)
     }
 
     fn recv_event<'py>(

@@ -49,6 +49,7 @@ GROUP = """
     assert values.tolist() == [0, 7] and places.tolist() == [0, 0]
 
     grid = numpy.full((5, 2), float(me))
+    grid.flags.writeable = me != 3
     group.broadcast_array(grid, root=3)
     assert (grid == 3).all()
     rows = group.gather_array(numpy.array([me, me * 2]), root=1)

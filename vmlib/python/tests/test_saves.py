@@ -107,6 +107,39 @@ def test_a_program_that_saves_itself_knows_where_it_is(machine: Machine) -> None
     assert machine.restart(app).ends_well() == "restored 499500.0\n"
 
 
+def test_a_pool_goes_on_from_a_checkpoint(machine: Machine) -> None:
+    end = machine.folder / "end3"
+    run = machine.start(
+        """
+        import os, sys, time
+        import vmachine
+
+        def triple(n):
+            time.sleep(0.01)
+            return 3 * n
+
+        if __name__ == "__main__":
+            with vmachine.Pool(3) as pool:
+                done = 0
+                while done < 20 or not os.path.exists(sys.argv[1]):
+                    assert list(pool.map(triple, range(9))) == [3 * n for n in range(9)]
+                    done += 1
+                    print("round", done, flush=True)
+            print("all", done, flush=True)
+        """,
+        str(end),
+    )
+    run.until("round 5")
+    app = master(machine)
+    machine.vm("checkpoint", app)
+    kill(machine)
+    run.end()
+    restarted = machine.restart(app)
+    assert int(restarted.line().split()[1]) >= 5
+    end.touch()
+    assert "all" in restarted.ends_well()
+
+
 def test_threads_that_know_nothing_of_the_machine_go_on_after_moves(machine: Machine) -> None:
     run = machine.start(
         """

@@ -17,8 +17,45 @@ Start it with ``vm run python3 squares.py``. The page ``docs/guide/python.md`` l
 program that is moved while it runs.
 """
 
-from .errors import *  # noqa: F403
-from .errors import Error as Error
+from . import errors
+from .errors import (
+    ArgumentError,
+    BrokenPoolError,
+    BufferTooShortError,
+    CallbackError,
+    EndedError,
+    Error,
+    ExitError,
+    GroupError,
+    GroupRefusedError,
+    GroupValueError,
+    HandleError,
+    InboxFullError,
+    InitError,
+    LeftError,
+    LinkError,
+    MemberFailedError,
+    MemberLeftError,
+    MessageError,
+    NoInstanceError,
+    NoTaskError,
+    NotMemberError,
+    OutOfStepError,
+    PartlySpawnedError,
+    PickleError,
+    PoolError,
+    PortableError,
+    RecvError,
+    RefusedError,
+    SendError,
+    ShapeError,
+    SpawnError,
+    TaskError,
+    Timeout,
+    TooManyRequestsError,
+    VersionError,
+    WorkerLostError,
+)
 from .events import (
     CheckpointReport,
     DrainReport,
@@ -39,3 +76,27 @@ from .requests import Request
 from .task import Task, init
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "ANY",
+    "CheckpointReport",
+    "DrainReport",
+    "Envelope",
+    "Event",
+    "ExitStatus",
+    "Group",
+    "Host",
+    "HostAdded",
+    "HostDeleted",
+    "Members",
+    "Message",
+    "MoveReport",
+    "Pool",
+    "Request",
+    "RestartReport",
+    "Task",
+    "TaskEnded",
+    "Tid",
+    "init",
+    *errors.__all__,
+]

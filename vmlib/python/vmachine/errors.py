@@ -24,6 +24,7 @@ All are subclasses of :class:`Error`::
      |    +-- SpawnError            tasks were not started
      |    |    +-- PartlySpawnedError   some of them were
      |    +-- GroupRefusedError     no group, or too many
+     +-- PortableError          the task is portable already, or its state cannot be read
      +-- ExitError              the task did not leave in order
      +-- GroupError             a call of a group failed
      |    +-- NotMemberError, NoInstanceError, VersionError, ShapeError,
@@ -38,6 +39,45 @@ from __future__ import annotations
 from typing import Any
 
 from .ids import ExitStatus, Tid
+
+__all__ = [
+    "Error",
+    "InitError",
+    "TaskError",
+    "LeftError",
+    "LinkError",
+    "CallbackError",
+    "ArgumentError",
+    "HandleError",
+    "SendError",
+    "NoTaskError",
+    "PickleError",
+    "RecvError",
+    "EndedError",
+    "BufferTooShortError",
+    "Timeout",
+    "InboxFullError",
+    "MessageError",
+    "TooManyRequestsError",
+    "RefusedError",
+    "SpawnError",
+    "PartlySpawnedError",
+    "PortableError",
+    "ExitError",
+    "GroupError",
+    "GroupRefusedError",
+    "NotMemberError",
+    "NoInstanceError",
+    "VersionError",
+    "ShapeError",
+    "GroupValueError",
+    "MemberLeftError",
+    "OutOfStepError",
+    "MemberFailedError",
+    "PoolError",
+    "WorkerLostError",
+    "BrokenPoolError",
+]
 
 
 class Error(Exception):
@@ -145,6 +185,10 @@ class PartlySpawnedError(SpawnError):
     started: list[Tid]
     #: Host and reason of each failure.
     failures: list[tuple[str, str]]
+
+
+class PortableError(Error):
+    """The task is portable already, or its saved state cannot be read."""
 
 
 class ExitError(Error):

@@ -177,7 +177,9 @@ class Group:
     def broadcast_array(self, array: Any, root: int = 0) -> None:
         """The array of the root, into the arrays of all others, which have its dtype and shape."""
         if self.instance == root:
-            array = bytearray(view(array))
+            # The root's array is only read, but the library takes one that can be written.
+            data = view(array)
+            array = bytearray(data) if data.readonly else data
         self._raw.broadcast_into(root, view(array, to_write=True))
 
     def gather_array(self, array: Any, root: int = 0) -> Any:

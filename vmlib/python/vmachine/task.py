@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal as _signal
 import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from . import _vmachine
 from . import groups as groups_
 from . import requests as requests_
 from .arrays import view
-from .errors import ArgumentError, Timeout
+from .errors import ArgumentError, PortableError, Timeout
 from .events import (
     CheckpointReport,
     DrainReport,
@@ -30,6 +31,8 @@ from .groups import Group, Members
 from .ids import ANY, Source, Tag, Tid, source_of, tag_of
 from .messages import Message, dumps
 from .requests import Request
+
+T = TypeVar("T")
 
 #: One task, or several.
 To = Union[int, Iterable[int]]
@@ -283,12 +286,7 @@ class Task:
 
         :raises Timeout: if neither comes in time.
         """
-        raw = self._raw.next(source_of(source), tag_of(tag), timeout)
-        if raw is None:
-            raise _late("message and no event", timeout)
-        if isinstance(raw[0], str):
-            return event_of(raw)
-        return Message(Tid(raw[0]), raw[1], raw[2])
+        return _found(self._raw.next(source_of(source), tag_of(tag), timeout), timeout)
 
     # Messages while the program computes.
 
@@ -398,6 +396,60 @@ class Task:
         return restart_report(self._raw.resume(app))
 
 
+    # Tasks that give their state as a value.
+
+    def portable(self, fresh: Callable[[], T]) -> T:
+        """Makes this task portable: it is saved as an object that the program gives, not as an image of its
+        process, and goes on from it on a host of any architecture.
+
+        Call it once, right after :func:`init`. Returns the saved object in a restored process, otherwise the
+        result of ``fresh``. Files, threads and modules are not carried: the program starts anew there.
+        """
+        saved = _vmachine.portable(self._raw)
+        if saved is None:
+            return fresh()
+        try:
+            state: T = pickle.loads(saved)
+        except Exception as error:
+            raise PortableError(
+                f"the saved state cannot be read ({error}): start the release of the program that has "
+                "saved it"
+            ) from error
+        return state
+
+    def safe_point(self, state: Any) -> None:
+        """A point at which ``state`` is all that the program needs to go on. Returns at once unless the task
+        is to be saved; it has 20 seconds to come to a safe point then."""
+        _vmachine.safe_point(self._raw, state, dumps)
+
+    def recv_at(self, state: Any, source: Source = ANY, tag: Tag = ANY) -> Message:
+        """Receives at a safe point: a task that is saved meanwhile makes this call again."""
+        raw = _vmachine.recv_at(self._raw, state, dumps, source_of(source), tag_of(tag))
+        return Message(Tid(raw[0]), raw[1], raw[2])
+
+    def next_at(
+        self,
+        state: Any,
+        source: Source = ANY,
+        tag: Tag = ANY,
+        timeout: Optional[float] = None,
+    ) -> Union[Message, Event]:
+        """Waits for a message or an event at a safe point; see :meth:`next`."""
+        raw = _vmachine.next_at(
+            self._raw, state, dumps, source_of(source), tag_of(tag), timeout
+        )
+        return _found(raw, timeout)
+
+    def checkpoint_at(self, state: Any) -> CheckpointReport:
+        """Saves all tasks of this application at a safe point of this one.
+
+        In the restored process :meth:`portable` returns ``state``.
+        """
+        report = _vmachine.checkpoint_at(self._raw, state, dumps)
+        assert report is not None, "only images return twice"
+        return CheckpointReport(**report)
+
+
 #: Variables that a started Python needs, to find the modules that this one has found.
 _PYTHON_ENV = ("PYTHONPATH", "PYTHONHOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
 
@@ -427,6 +479,14 @@ def _receivers(to: To) -> list[int]:
     if to is None or isinstance(to, (bool, str, bytes)):
         raise TypeError(f"a message is sent to a tid or several, not to {to!r}")
     return list(to)
+
+
+def _found(raw: Optional[tuple[Any, ...]], timeout: Optional[float]) -> Union[Message, Event]:
+    if raw is None:
+        raise _late("message and no event", timeout)
+    if isinstance(raw[0], str):
+        return event_of(raw)
+    return Message(Tid(raw[0]), raw[1], raw[2])
 
 
 def _late(what: str, timeout: Optional[float]) -> Timeout:
