@@ -155,6 +155,7 @@ impl World {
             driven: false,
             strikes: 0,
             blocked_until: 0,
+            next_break: 0,
             harsh,
             quiet_since: None,
             halting: false,

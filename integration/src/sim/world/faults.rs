@@ -22,9 +22,9 @@ use crate::sim::{
 };
 use std::collections::BTreeSet;
 use vm_machine::Input;
-use vm_wire::{HostId, Op, Tid, console::Request, peer::MovePhase};
+use vm_wire::{HostId, Op, Tid, console::Request, limits, peer::MovePhase};
 
-/// A break of the network that is shorter than this costs no host its lease, even while the machine
+/// One break of the network that is shorter than this costs no host its lease, even while the machine
 /// recovers from a worse fault.
 const SHORT: Moment = 120 * MS;
 /// Faults that are aimed at a move. A fault that is listed twice is twice as likely.
@@ -306,7 +306,7 @@ impl World {
         let time = self
             .random
             .between(5 * MS, if self.harsh { 2_400 } else { 800 } * MS);
-        let fits = self.harsh || time <= SHORT || self.over_it().is_some();
+        let fits = self.harsh || self.over_it().is_some() || self.fits_recovery(time);
         if !fits {
             return false;
         }
@@ -342,6 +342,18 @@ impl World {
         aimed.filter(|pair| pairs.contains(pair)).or(picked)
     }
 
+    /// Whether a break may begin while the machine recovers: a short one, and one in the time of a lease.
+    /// A lease lasts as long as an election and its retry (`vm_wire::limits`), so a second break might
+    /// cost the machine its majority.
+    fn fits_recovery(&mut self, time: Moment) -> bool {
+        let now = self.queue.now();
+        let fits = time <= SHORT && now >= self.next_break;
+        if fits {
+            self.next_break = now + limits::LEASE.as_micros() as Moment;
+        }
+        fits
+    }
+
     fn note_break(&mut self, time: Moment) {
         self.blocked_until = self.blocked_until.max(self.queue.now() + time);
     }
@@ -349,7 +361,7 @@ impl World {
     /// The length of a break of the network; `None` if no break may begin now.
     fn break_time(&mut self, longest: Moment) -> Option<Moment> {
         let time = self.random.between(5 * MS, longest);
-        if self.harsh || time <= SHORT || self.over_it().is_some() {
+        if self.harsh || self.over_it().is_some() || self.fits_recovery(time) {
             self.note_break(time + SECOND);
             return Some(time);
         }
@@ -385,8 +397,13 @@ impl World {
             return false;
         };
         let notice = [self.random.below(5 * MS), self.random.below(5 * MS)];
-        let well = self.harsh || self.over_it().is_some();
-        let late = if well { 800 * MS } else { SHORT };
+        let late = if self.harsh || self.over_it().is_some() {
+            800 * MS
+        } else if self.fits_recovery(SHORT) {
+            SHORT
+        } else {
+            return false;
+        };
         let notice = match (half, self.random.percent(50)) {
             (false, _) => notice,
             (true, true) => [notice[0], late],

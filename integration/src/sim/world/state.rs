@@ -193,6 +193,8 @@ pub struct World {
     pub(super) strikes: u64,
     /// The moment until which the network is broken somewhere, or a daemon is stalled.
     pub(super) blocked_until: Moment,
+    /// The moment from which the network may break while the machine recovers.
+    pub(super) next_break: Moment,
     /// Whether faults may take a majority away.
     pub(super) harsh: bool,
     pub(super) quiet_since: Option<Moment>,
