@@ -69,6 +69,7 @@ fn save(store: &Store, epoch: u32, keep: u32, bytes: usize) -> Manifest {
         tasks: tasks.into(),
         groups: Vec::new(),
         kept: Vec::new(),
+        context: 0,
     };
     writer.commit(&manifest).expect("it is whole");
     let pruned = store.prune(APP, keep as usize, Depth::Lengths);

@@ -241,6 +241,7 @@ fn manifest(checkpoint: &Checkpoint) -> anyhow::Result<Manifest> {
         tasks: tasks.collect(),
         groups: agreed.groups.clone(),
         kept: checkpoint.kept.clone(),
+        context: agreed.context,
     })
 }
 
@@ -311,6 +312,7 @@ fn load(
         keepers: Vec::new(),
         groups: manifest.groups,
         policy: manifest.policy,
+        context: manifest.context,
     };
     let kept = manifest.kept;
     let checkpoint = Checkpoint {

@@ -624,7 +624,7 @@ impl Locals {
 fn is_from_task(op: Op) -> bool {
     (Op::Data..=Op::Resend).contains(&op)
         || (Op::Done..=Op::Saved).contains(&op)
-        || matches!(op, Op::RingAsk | Op::RingClosed)
+        || matches!(op, Op::RingAsk | Op::RingClosed | Op::ContextAsk)
 }
 
 /// The operations that a console may send.

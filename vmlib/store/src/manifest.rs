@@ -42,6 +42,9 @@ pub struct Manifest {
     pub groups: Vec<SavedGroup>,
     /// Undelivered messages of ended tasks to these tasks, as the keepers retained them.
     pub kept: Vec<KeptChunks>,
+    /// The last context that the machine had given to a task. Older manifests have none.
+    #[serde(default)]
+    pub context: u32,
 }
 
 /// Record of one task in a checkpoint.

@@ -96,6 +96,7 @@ pub fn parts<D: Disk>(
             },
             chunks: vec![Body::from(vec![4, 5, 6])],
         }],
+        context: 0,
     })
 }
 

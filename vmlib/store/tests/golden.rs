@@ -83,6 +83,7 @@ fn sample() -> Manifest {
             },
             chunks: vec![Body::from(vec![4, 5, 6])],
         }],
+        context: 6,
     }
 }
 
@@ -94,6 +95,20 @@ fn bytes(manifest: &Manifest) -> Vec<u8> {
 fn sealed(prefix: &[u8], body: &[u8]) -> Vec<u8> {
     let said = [prefix, body].concat();
     [&said[..], blake3::hash(&said).as_bytes()].concat()
+}
+
+#[test]
+fn a_manifest_of_an_older_build_has_no_context() {
+    let manifest = Manifest {
+        context: 0,
+        ..sample()
+    };
+    let bytes = bytes(&manifest);
+    let (prefix, body) = bytes[..bytes.len() - HASH].split_at(PREFIX);
+    // MessagePack: an array of 13 fields, the last of which is 0.
+    assert_eq!((body[0], body.last()), (0x9d, Some(&0)));
+    let older = [&[0x9c], &body[1..body.len() - 1]].concat();
+    assert_eq!(Manifest::from_bytes(&sealed(prefix, &older)), Ok(manifest));
 }
 
 #[test]

@@ -129,6 +129,15 @@ pub enum Change {
         /// generation.
         generation: u32,
     },
+    /// A living task gets the number of a new context, which no task has got before. Void if all
+    /// numbers were given ([`limits::CONTEXTS_MAX`](crate::limits::CONTEXTS_MAX)).
+    Context {
+        /// The task.
+        tid: Tid,
+        /// Generation of the task's application at the time of the request. Void in another
+        /// generation.
+        generation: u32,
+    },
     /// The coordinator of an application is a process on that host from now on. Void unless the
     /// application is alive, the host is in the machine, and the coordinator term follows the last
     /// one.
@@ -248,6 +257,10 @@ pub struct Revival {
     pub tasks: Vec<RevivedTask>,
     /// The groups with these tasks as members.
     pub groups: Vec<SavedGroup>,
+    /// The last context that was given to a task before the checkpoint, in the machine of the
+    /// checkpoint. The restarted tasks may use it, so no later context of this machine is one of
+    /// theirs.
+    pub context: u32,
     /// The checkpoint policy of the application.
     pub policy: Policy,
     /// Whether files that the tasks had open for writing are used as they are, and not rolled back.

@@ -97,6 +97,9 @@ pub struct AgreedPart {
     pub groups: Vec<SavedGroup>,
     /// The checkpoint policy of the application.
     pub policy: Policy,
+    /// The last context that the machine has given to a task.
+    #[serde(default)]
+    pub context: u32,
 }
 
 /// When the machine makes checkpoints of an application, and how many are kept.

@@ -153,6 +153,12 @@ opcodes! {
     /// [`crate::task::DirectOpen`].
     DirectOpen = 56,
 
+    // Contexts, between a task and its daemon.
+    /// [`crate::task::ContextAsk`].
+    ContextAsk = 57,
+    /// [`crate::task::ContextGiven`].
+    ContextGiven = 58,
+
     // Between two daemons.
     /// [`crate::peer::Hello`].
     Hello = 64,

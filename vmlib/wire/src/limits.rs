@@ -245,6 +245,8 @@ pub const GROUPS_MAX: usize = 4_096;
 pub const GROUP_MEMBERS_MAX: usize = 65_536;
 /// Members of all groups of one machine together.
 pub const MEMBERSHIPS_MAX: usize = 524_288;
+/// Contexts of one machine, over its lifetime. The numbers above are those of groups.
+pub const CONTEXTS_MAX: u32 = (1 << 31) - 1;
 /// Hosts that have left or are lost whose facts the agreed state remembers.
 pub const DEPARTED_MAX: usize = 256;
 /// A name of a host, group or program. Bytes.
@@ -255,6 +257,8 @@ pub const PATH_MAX: usize = 4_096;
 pub const WATCHES_MAX: usize = 65_536;
 /// Sends and receives of one task that were started and are not complete.
 pub const OPEN_REQUESTS_MAX: usize = 4_096;
+/// Handlers of one task.
+pub const HANDLERS_MAX: usize = 256;
 /// Tasks of whose ends one task is informed because it waits for their messages.
 pub const AWAITED_MAX: usize = 1_024;
 /// Time that a receive from one task waits before its library requests the notification of that

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 message! {
     Enrol Welcome Failed Done Spawn Spawned Exit Signal Watch Await Ended HostEvent KeptBy
-    GroupChange GroupAsk GroupView Located HostsAsk Hosts Siblings Tids
+    GroupChange GroupAsk GroupView ContextAsk ContextGiven Located HostsAsk Hosts Siblings Tids
     MoveTask Moved CheckTask Checked DrainHost Drained SaveApp Saved
     SuspendApp ResumeApp Resumed RingAsk RingOpen RingClosed DirectDial DirectOpen
 }
@@ -32,6 +32,9 @@ message! {
 pub const ENV_SOCKET: &str = "VM_SOCKET";
 /// Environment variable: the token by which a spawned process proves which task it is.
 pub const ENV_TOKEN: &str = "VM_TOKEN";
+/// Environment variable: the context in which a spawned program begins, a number. Without it, the
+/// program begins in context 0.
+pub const ENV_CONTEXT: &str = "VM_CONTEXT";
 
 /// The first frame of a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,6 +222,17 @@ pub struct GroupView {
     pub version: u64,
     /// Instance number and tid of each member, by instance.
     pub members: Vec<(u32, Tid)>,
+}
+
+/// Request for a new context. The reply is [`ContextGiven`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextAsk {}
+
+/// Reply to [`ContextAsk`]. Each reply has another context, also one to a repeated request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextGiven {
+    /// The context: 1 to [`limits::CONTEXTS_MAX`](crate::limits::CONTEXTS_MAX).
+    pub context: u32,
 }
 
 /// The hosts of peers, whose channels start anew: announce, then send again from the first chunk

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 /// The newest version that this build supports.
-pub const CURRENT: u16 = 4;
+pub const CURRENT: u16 = 5;
 /// The oldest version that this build supports.
-pub const OLDEST: u16 = 4;
+pub const OLDEST: u16 = 5;
 
 /// The inclusive range of versions that one end supports. Each end sends its range first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -63,8 +63,8 @@ fn hosts_and_versions_are_shown_in_both_ways() {
         ),
         (
             Event::Version(Some(&facts)),
-            "vm 0.1.0, protocol 4\nvmd 0.1.0, protocol 1, host h1 of machine 00beef\n",
-            r#"{"daemon":{"host":"h1","machine":"00beef","protocol":1,"release":"0.1.0"},"protocol":4,"release":"0.1.0"}"#,
+            "vm 0.1.0, protocol 5\nvmd 0.1.0, protocol 1, host h1 of machine 00beef\n",
+            r#"{"daemon":{"host":"h1","machine":"00beef","protocol":1,"release":"0.1.0"},"protocol":5,"release":"0.1.0"}"#,
         ),
         (Event::Help("text\n"), "text\n", r#"{"help":"text\n"}"#),
     ]);

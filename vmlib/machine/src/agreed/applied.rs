@@ -74,6 +74,13 @@ pub enum Applied {
         /// Version after the change; the machine never used it before.
         version: u64,
     },
+    /// A task got a new context.
+    Context {
+        /// Id of the task.
+        tid: Tid,
+        /// The context.
+        context: u32,
+    },
     /// An application has a new coordinator.
     Coordinator {
         /// Task id of the application's master.

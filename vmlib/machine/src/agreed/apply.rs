@@ -101,6 +101,9 @@ impl Agreed {
             } => {
                 applied.push(self.change_member(group, *tid, *generation, Groups::leave)?);
             }
+            Change::Context { tid, generation } => {
+                applied.push(self.give_context(*tid, *generation)?);
+            }
             Change::Halt => {
                 self.halted = true;
                 applied.push(Applied::Halted);
@@ -227,6 +230,16 @@ impl Agreed {
         let version = change(&mut self.groups, group, tid)?;
         let group = group.to_owned();
         Ok(Applied::Group { group, version })
+    }
+
+    fn give_context(&mut self, tid: Tid, generation: u32) -> Result<Applied, Void> {
+        self.check_member(tid, generation)?;
+        if self.context >= limits::CONTEXTS_MAX {
+            return Err(Void::Limit);
+        }
+        self.context += 1;
+        let context = self.context;
+        Ok(Applied::Context { tid, context })
     }
 
     fn join(&mut self, nonce: u64, facts: &HostFacts) -> Result<Applied, Void> {

@@ -100,6 +100,7 @@ impl Agreed {
         };
         self.reviving.insert(app, reviving);
         applied.push(Applied::Revived { app, generation });
+        self.context = self.context.max(revival.context);
         for group in &revival.groups {
             self.groups.revive(group);
             applied.push(Applied::Group {

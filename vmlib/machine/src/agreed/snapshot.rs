@@ -21,7 +21,7 @@ use vm_wire::{
 };
 
 /// Layout of [`AgreedState`]; another number is refused.
-const FORMAT: u16 = 9;
+const FORMAT: u16 = 10;
 
 // The largest state fits its frame: at most 72 bytes and a program name for a task, 16 for a
 // membership, the facts for a host, 24 for a coordinator and 16 for a console (an application has a
@@ -68,6 +68,7 @@ struct AgreedState {
     ended: Vec<Tid>,
     group_version: u64,
     groups: Vec<GroupState>,
+    context: u32,
     /// Application, host, term.
     coordinators: Vec<(Tid, HostId, u32)>,
     epochs: Vec<(Tid, Epochs)>,
@@ -188,6 +189,7 @@ impl Agreed {
                     members: group.members.iter().map(|(i, tid)| (*i, *tid)).collect(),
                 })
                 .collect(),
+            context: self.context,
             coordinators: self
                 .coordinators
                 .iter()
@@ -246,6 +248,7 @@ impl Agreed {
             tasks: BTreeMap::new(),
             ended: VecDeque::from(state.ended),
             groups: Groups::default(),
+            context: 0,
             coordinators: BTreeMap::new(),
             epochs: BTreeMap::new(),
             generation: state.generation,
@@ -261,6 +264,7 @@ impl Agreed {
         agreed.restore_hosts(state.hosts)?;
         agreed.restore_tasks(state.programs, state.tasks)?;
         agreed.groups = agreed.restored_groups(state.group_version, state.groups)?;
+        agreed.context = state.context;
         for (app, lost, failures, lingering) in state.recovering {
             let recovering = Recovering {
                 lost,

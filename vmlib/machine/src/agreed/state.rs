@@ -30,6 +30,8 @@ pub struct Agreed {
     /// Ended tasks that are remembered, in the order of their ends.
     pub(super) ended: VecDeque<Tid>,
     pub(super) groups: Groups,
+    /// The last context that was given to a task.
+    pub(super) context: u32,
     /// Coordinators of living applications.
     pub(super) coordinators: BTreeMap<Tid, Coordinated>,
     /// Epochs of living applications that had a cut, a policy or a restart.
@@ -71,6 +73,7 @@ impl Agreed {
             tasks: BTreeMap::new(),
             ended: VecDeque::new(),
             groups: Groups::default(),
+            context: 0,
             coordinators: BTreeMap::new(),
             epochs: BTreeMap::new(),
             generation: 0,
@@ -281,6 +284,7 @@ impl Agreed {
             keepers: self.hosts().map(|(host, _)| host).collect(),
             groups: self.groups().filter_map(group).collect(),
             policy: epochs.policy,
+            context: self.context,
         }
     }
 

@@ -483,6 +483,7 @@ fn revival() -> Change {
             version: 50,
             members: vec![(3, t(2, 1))],
         }],
+        context: 40,
         policy: Policy::default(),
         keep_files: true,
         resumes: false,
@@ -520,6 +521,8 @@ fn an_application_comes_back_as_it_was_and_starts_when_all_stand() {
     let group = machine.state.group("g").expect("it is there");
     assert_eq!((group.version, group.instance(t(2, 1))), (50, Some(3)));
     assert!(machine.state.group_version() >= 50);
+    // The restarted tasks may use the contexts up to 40.
+    assert_eq!(machine.state.context, 40);
     let epochs = machine.state.epochs(t(1, 1));
     assert_eq!((epochs.generation, epochs.epoch, epochs.saved), (5, 6, 6));
     assert_eq!(machine.void(standing(1, 4)), Void::Revival);

@@ -97,6 +97,7 @@ impl Daemon {
             self.sweep_lost_births();
             self.sweep_lost_terms();
             self.sweep_lost_memberships();
+            self.sweep_lost_contexts();
             self.consoles.sweep_lost_policies(&mut self.cx);
             self.restarts.sweep_lost_restarts(&mut self.cx);
         }
@@ -242,6 +243,7 @@ impl Daemon {
                 self.review_coordinator_of(tid);
             }
             Applied::Group { group, .. } => self.on_group_changed(&group),
+            Applied::Context { tid, context } => self.on_context(tid, context),
             Applied::Coordinator { app, .. } => self.on_coordinated(app),
             Applied::Cut { app, epoch, agreed } => {
                 self.on_cut(app, epoch, agreed.map(|agreed| *agreed));

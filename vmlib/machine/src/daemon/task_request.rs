@@ -14,6 +14,8 @@ pub(super) enum Waiting {
     Exit,
     /// The entry with a change of a membership.
     Membership(GroupChange),
+    /// The entry with a new context.
+    Context,
     /// The entry with a version of a group.
     GroupVersion(GroupAsk),
     /// Other daemons carry out a move, a check, a drain or a checkpoint. The task may move

@@ -8,6 +8,7 @@ mod belongings;
 mod checkpoint_requests;
 mod checkpoints;
 mod consoles;
+mod contexts;
 mod coordinators;
 mod directs;
 mod drain;

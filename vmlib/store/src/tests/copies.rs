@@ -54,6 +54,7 @@ fn manifest(id: CheckpointId, image: Part) -> Manifest {
         tasks: vec![task],
         groups: Vec::new(),
         kept: Vec::new(),
+        context: 0,
     }
 }
 

@@ -69,6 +69,7 @@ pub fn save_images<D: Disk>(
         tasks,
         groups: Vec::new(),
         kept: Vec::new(),
+        context: 0,
     };
     writer.commit(&manifest)?;
     Ok(manifest)

@@ -108,6 +108,13 @@ fn of_tasks() -> Vec<(&'static str, Change)> {
                 generation: 3,
             },
         ),
+        (
+            "Context",
+            Change::Context {
+                tid: task,
+                generation: 3,
+            },
+        ),
     ]
 }
 

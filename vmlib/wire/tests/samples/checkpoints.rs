@@ -122,6 +122,7 @@ pub fn restart(visitor: &mut impl Visitor) {
             version: 9,
             members: vec![(0, tid(2, 5))],
         }],
+        context: 3,
         policy: policy(),
         keep_files: true,
         resumes: true,
@@ -203,6 +204,7 @@ fn agreed() -> AgreedPart {
         keepers: vec![HostId(2), HostId(3)],
         groups: vec![group],
         policy: policy(),
+        context: 3,
     }
 }
 

@@ -24,9 +24,10 @@ use vm_wire::{
         SpawnOrder, SpawnResult, Usage, UsageAsk,
     },
     task::{
-        Await, DirectDial, DirectOpen, Done, Ended, Enrol, Exit, FailKind, Failed, GroupAsk,
-        GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy, Located, Place, RingAsk,
-        RingClosed, RingOpen, RouteEnd, Siblings, Signal, Spawned, Tids, Watch, Watched, Welcome,
+        Await, ContextAsk, ContextGiven, DirectDial, DirectOpen, Done, Ended, Enrol, Exit,
+        FailKind, Failed, GroupAsk, GroupChange, GroupView, HostEvent, Hosts, HostsAsk, KeptBy,
+        Located, Place, RingAsk, RingClosed, RingOpen, RouteEnd, Siblings, Signal, Spawned, Tids,
+        Watch, Watched, Welcome,
     },
     version::Offer,
 };
@@ -320,6 +321,8 @@ fn group(visitor: &mut impl Visitor) {
             members,
         },
     );
+    visitor.message("ContextAsk", ContextAsk {});
+    visitor.message("ContextGiven", ContextGiven { context: 3 });
 }
 
 fn peer(visitor: &mut impl Visitor) {

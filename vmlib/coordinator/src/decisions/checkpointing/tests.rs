@@ -32,6 +32,7 @@ fn agreed(epoch: u32) -> AgreedPart {
         keepers: vec![HostId(1), HostId(3)],
         groups: Vec::new(),
         policy: Policy::default(),
+        context: 0,
     }
 }
 

@@ -185,6 +185,7 @@ impl Restarts {
             console: if restart.attach { cx.me } else { HostId::NONE },
             tasks: revived,
             groups: agreed.groups.clone(),
+            context: agreed.context,
             policy: agreed.policy,
             keep_files: restart.keep_files,
             resumes: restart.resumes,

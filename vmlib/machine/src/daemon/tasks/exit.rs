@@ -236,6 +236,7 @@ impl Daemon {
             Change::GroupLeave { group, tid, .. } => {
                 self.on_membership_void(tid, &group, false, why);
             }
+            Change::Context { tid, .. } => self.on_no_context(tid, why),
             Change::Coordinator { app, host, .. } => self.on_not_coordinated(app, host),
             Change::Unsuspend {
                 app, over: false, ..

@@ -9,8 +9,9 @@
 //! | `exit` | the ends of tasks |
 //! | `watching`, `notify` | the watches of tasks, and the notifications of ends, hosts and groups |
 //! | `signals` | signals that tasks and consoles send |
-//! | `groups` | requests about groups |
+//! | `groups`, `contexts` | requests about groups, and for contexts |
 
+mod contexts;
 mod enrol;
 mod exit;
 mod groups;
@@ -33,6 +34,8 @@ use vm_wire::Tid;
 pub(super) struct Parked {
     /// Tasks that wait for a change of a group, by the name of the group.
     pub by_group: BTreeMap<String, BTreeSet<Tid>>,
+    /// Tasks that wait for a new context.
+    pub for_context: BTreeSet<Tid>,
     /// Tasks that wait for the birth of the task that their request is about.
     pub by_task: BTreeSet<Tid>,
 }

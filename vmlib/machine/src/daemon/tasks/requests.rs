@@ -20,9 +20,9 @@ use vm_wire::{
     CodecError, Frame, Message, Op, Tid, limits,
     peer::DrainWay,
     task::{
-        Await, CheckTask, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange, Hosts,
-        HostsAsk, MoveTask, ResumeApp, RingAsk, RingClosed, SaveApp, Siblings, Signal, Spawn,
-        SuspendApp, Tids, Watch, Watched,
+        Await, CheckTask, ContextAsk, DrainHost, Exit, FailKind, Failed, GroupAsk, GroupChange,
+        Hosts, HostsAsk, MoveTask, ResumeApp, RingAsk, RingClosed, SaveApp, Siblings, Signal,
+        Spawn, SuspendApp, Tids, Watch, Watched,
     },
 };
 
@@ -71,6 +71,7 @@ impl Daemon {
             | Op::Watch
             | Op::GroupChange
             | Op::GroupAsk
+            | Op::ContextAsk
             | Op::HostsAsk
             | Op::Siblings
             | Op::MoveTask
@@ -195,6 +196,10 @@ impl Daemon {
             }
             Op::GroupChange => self.change_group(tid, GroupChange::read(frame)?),
             Op::GroupAsk => self.ask_group(tid, GroupAsk::read(frame)?),
+            Op::ContextAsk => {
+                let ContextAsk {} = ContextAsk::read(frame)?;
+                self.ask_context(tid)
+            }
             Op::HostsAsk => HostsAsk::read(frame).map(|_| Reply::Now(self.hosts().frame()))?,
             _ => {
                 Siblings::read(frame)?;
