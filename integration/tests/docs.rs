@@ -68,6 +68,7 @@ fn the_guides_limits_are_those_of_the_code() {
         ("WINDOW_BYTES_DEFAULT", limits::WINDOW_BYTES_DEFAULT),
         ("INBOX_BYTES_DEFAULT", limits::INBOX_BYTES_DEFAULT),
         ("OPEN_REQUESTS_MAX", limits::OPEN_REQUESTS_MAX as u64),
+        ("HANDLERS_MAX", limits::HANDLERS_MAX as u64),
         ("QUEUE_BYTES", limits::QUEUE_BYTES as u64),
         ("QUEUES_BYTES_ALL", limits::QUEUES_BYTES_ALL as u64),
         ("ABSENT_BYTES", limits::ABSENT_BYTES as u64),

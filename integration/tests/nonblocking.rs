@@ -1,5 +1,6 @@
-//! Tasks with started sends and receives, and tasks that receive into buffers of their own, while they
-//! are moved, saved and restored: past their daemon by rings, by direct connections, and by the daemons.
+//! Tasks with started sends and receives, tasks that receive into buffers of their own, and tasks with
+//! handlers and contexts, while they are moved, saved and restored: past their daemon by rings, by direct
+//! connections, and by the daemons.
 
 use std::{fs, time::Duration};
 use vm_integration::cluster::{
@@ -20,6 +21,8 @@ type Program = &'static [&'static str];
 const REQUESTS: Program = &["requests-until-told", "4", "3000000"];
 /// The members receive into buffers.
 const INTO: Program = &["into-until-told", "4"];
+/// The members answer in handlers, in a context of their own.
+const HANDLERS: Program = &["handlers-until-told", "4"];
 
 /// Starts a program with its members on all hosts. Returns the master and the members.
 fn start(node: &Node, run: &mut Client, program: Program) -> (Tid, Vec<TaskRow>) {
@@ -115,4 +118,14 @@ fn tasks_of_one_host_that_receive_into_buffers_are_restored_from_their_checkpoin
 #[test]
 fn tasks_of_several_hosts_that_receive_into_buffers_move_and_are_restored() {
     move_and_restore_on_several_hosts(INTO);
+}
+
+#[test]
+fn tasks_with_handlers_and_contexts_move_from_host_to_host() {
+    move_from_one_host(HANDLERS);
+}
+
+#[test]
+fn tasks_with_handlers_and_contexts_on_several_hosts_move_and_are_restored() {
+    move_and_restore_on_several_hosts(HANDLERS);
 }

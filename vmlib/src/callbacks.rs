@@ -14,6 +14,8 @@ enum Within {
     Nothing,
     Before,
     After,
+    /// The condition of a receive, with the core locked.
+    Condition,
 }
 
 /// The calls of a program around each save of its task: for a checkpoint, a move, or `vm suspend`. A socket of
@@ -43,32 +45,48 @@ pub trait Callbacks: Send {
 /// An error in `before_save`, which may make no call.
 pub(crate) fn may_call() -> Result<(), TaskError> {
     match WITHIN.get() {
-        Within::Before => Err(TaskError::InCallback),
+        Within::Before | Within::Condition => Err(TaskError::InCallback),
         Within::Nothing | Within::After => Ok(()),
     }
+}
+
+/// An error in the condition of a receive: the call would wait for the receive.
+pub(crate) fn may_wait() -> Result<(), TaskError> {
+    match WITHIN.get() {
+        Within::Condition => Err(TaskError::InCallback),
+        Within::Nothing | Within::Before | Within::After => Ok(()),
+    }
+}
+
+/// The result of a condition of a receive.
+pub(crate) fn ask<T>(condition: impl FnOnce() -> T) -> T {
+    let _entered = Entered::new(Within::Condition);
+    condition()
 }
 
 /// An error in any of them: none may come to a safe point.
 pub(crate) fn may_be_saved() -> Result<(), TaskError> {
     match WITHIN.get() {
-        Within::Before | Within::After => Err(TaskError::InCallback),
+        Within::Before | Within::After | Within::Condition => Err(TaskError::InCallback),
         Within::Nothing => Ok(()),
     }
 }
 
 /// This thread is in callbacks while it exists.
-struct Entered;
+struct Entered {
+    before: Within,
+}
 
 impl Entered {
     fn new(within: Within) -> Self {
-        WITHIN.set(within);
-        Entered
+        let before = WITHIN.replace(within);
+        Entered { before }
     }
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        WITHIN.set(Within::Nothing);
+        WITHIN.set(self.before);
     }
 }
 

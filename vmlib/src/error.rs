@@ -38,6 +38,15 @@ pub enum InitError {
         /// How long was waited.
         time: Duration,
     },
+    /// The environment has no context of the machine.
+    #[error(
+        "{} holds '{text}', which is no context: leave this variable as the spawning task set it",
+        vm_wire::task::ENV_CONTEXT
+    )]
+    Context {
+        /// Value of the variable.
+        text: String,
+    },
     /// This process is a task already.
     #[error("this process is a task already: use `Task::clone_handle` in other threads")]
     Twice,
@@ -112,10 +121,10 @@ pub enum TaskError {
     /// [`crate::Task::exit`] was called, or the process is ending.
     #[error("this task has left the machine: make no calls after `exit`")]
     Left,
-    /// A callback made a call that it may not ([`crate::Callbacks`]).
+    /// A callback made a call that it may not ([`crate::Callbacks`], [`crate::Task::recv_if`]).
     #[error(
-        "a callback around a save may not make this call: before_save makes no call of the library, and \
-         none of the callbacks comes to a safe point"
+        "a callback may not make this call: before_save and the condition of a receive make no call of the \
+         library, and no callback around a save comes to a safe point"
     )]
     InCallback,
     /// The program has left the call while it waited ([`crate::interruptible`]). Later calls are possible.
@@ -267,7 +276,7 @@ impl From<TaskError> for RecvIntoError {
     }
 }
 
-/// Why a send or receive was not started.
+/// Why a send or receive was not started, or a handler not added.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StartError {
     /// Too many requests are open.
@@ -276,6 +285,12 @@ pub enum StartError {
         limits::OPEN_REQUESTS_MAX
     )]
     TooMany,
+    /// Too many handlers were added.
+    #[error(
+        "the task has {} handlers: remove one before you add another one",
+        limits::HANDLERS_MAX
+    )]
+    TooManyHandlers,
     /// The message cannot be sent.
     #[error(transparent)]
     Send(#[from] SendError),

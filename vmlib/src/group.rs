@@ -315,6 +315,7 @@ impl Shared {
             context: context(group),
             from,
             tag: Some(tag),
+            handled: false,
         };
         let wanted = |stray: &Received| {
             stray.context == filter.context
@@ -351,6 +352,7 @@ impl Shared {
             context: context(group),
             from: None,
             tag: Some(tag),
+            handled: false,
         };
         self.run(|core, _| Ok(Attempt::Done(core.endpoint.peek(&filter).is_some())))
     }

@@ -6,7 +6,8 @@
 //! ([`vm_wire::place::default_dir`]).
 
 use crate::{
-    Task, error::InitError, interrupt::watch, leave, link::Sockets, portable, primitive::Shared,
+    Task, context::ContextId, error::InitError, interrupt::watch, leave, link::Sockets, portable,
+    primitive::Shared,
 };
 use rustix::{
     fd::{AsFd, OwnedFd},
@@ -25,7 +26,7 @@ use vm_local::ConnectError;
 use vm_wire::{
     Frame, FrameReader, HEADER_LEN, Message, Op,
     place::{self, ENV_DIR, ENV_RUNTIME_DIR},
-    task::{ENV_SOCKET, ENV_TOKEN, Enrol, Failed, Welcome},
+    task::{ENV_CONTEXT, ENV_SOCKET, ENV_TOKEN, Enrol, Failed, Welcome},
     version::Offer,
 };
 
@@ -39,6 +40,7 @@ use vm_wire::{
 /// # Errors
 /// [`InitError`], see there. It may be called again after an error, but only once after success.
 pub fn init() -> Result<Task, InitError> {
+    let context = first_context()?;
     leave::once(|| {
         if let Some(state) = portable::handed_state()? {
             return portable::go_on_from(state);
@@ -50,7 +52,19 @@ pub fn init() -> Result<Task, InitError> {
         watch(sockets.data.as_fd(), sockets.interrupt.as_fd(), at_end)?;
         Ok(Arc::new(Shared::new(welcome, sockets)))
     })
-    .map(Task::new)
+    .map(|shared| Task::new(shared, context))
+}
+
+/// The context in which the program begins.
+fn first_context() -> Result<ContextId, InitError> {
+    let Some(value) = env::var_os(ENV_CONTEXT).filter(|value| !value.is_empty()) else {
+        return Ok(ContextId::PROGRAM);
+    };
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    let context = number.and_then(ContextId::from_number);
+    context.ok_or_else(|| InitError::Context {
+        text: value.to_string_lossy().into_owned(),
+    })
 }
 
 /// How long a daemon may take to answer: it may have to agree with others that this task exists,

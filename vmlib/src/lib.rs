@@ -49,6 +49,9 @@
 //! | send a value, bytes, numbers | [`Task::send`], [`Task::send_bytes`], [`Task::send_slice`] |
 //! | ... to several | [`Task::multicast`], [`Task::multicast_bytes`], [`Task::multicast_slice`] |
 //! | receive | [`Task::recv`], [`Task::try_recv`], [`Task::recv_timeout`], [`Task::probe`] |
+//! | receive by a condition of one's own | [`Task::recv_if`] |
+//! | have a function called with messages, within any call | [`Task::add_handler`], [`Task::remove_handler`] |
+//! | keep the messages of a library apart | [`Task::context`], [`Task::in_context`], [`Task::context_id`], [`Spawn::in_context`] |
 //! | start to send and receive, and compute meanwhile | [`Task::start_send`], [`Task::start_send_bytes`], [`Task::start_send_slice`], [`Task::start_recv`] |
 //! | ... and complete that | [`Request::test`], [`Request::wait`], [`Request::cancel`], [`Task::wait_any`], [`Task::wait_all`] |
 //! | ... into memory of the program, with the fewest copies | [`Task::recv_into`], [`Task::recv_slice_into`], [`Task::recv_into_timeout`], [`Task::recv_slice_into_timeout`] |
@@ -60,7 +63,8 @@
 //!
 //! # Receiving by source and tag
 //!
-//! Each side of a selection may be [`ANY`]. What is not selected stays in the inbox, in order:
+//! Each side of a selection may be [`ANY`], or for the calls that return a message a list. What is not
+//! selected stays in the inbox, in order:
 //!
 //! ```no_run
 //! # use vmlib::{ANY, Task};
@@ -75,6 +79,8 @@
 //!     println!("{:?}", &row[..count]);
 //! }
 //! let late = vm.recv_timeout(left, ROW, Duration::from_secs(1))?;
+//! let first = vm.recv(&[left, vm.tid()], &[ROW, STOP])?;
+//! let long = vm.recv_if(ANY, ROW, None, |envelope| envelope.len > 1_000_000)?;
 //! # Ok(())
 //! # }
 //! ```
@@ -276,7 +282,9 @@ mod barrier_message;
 mod callbacks;
 mod checkpoints;
 pub mod collectives;
+mod context;
 mod group;
+mod handlers;
 mod moves;
 mod notify;
 mod portable;
@@ -314,15 +322,17 @@ pub use bytes::Bytes;
 pub use callbacks::Callbacks;
 pub use checkpoints::Checkpointed;
 pub use collectives::{Op, Operands};
+pub use context::ContextId;
 pub use daemon_lost::STATUS_DAEMON_LOST;
 pub use error::{
     ExitError, GroupError, InitError, LinkError, PortableError, RecvError, RecvIntoError,
     RequestError, SendError, SpawnError, StartError, TaskError, ValueError, WaitError,
 };
 pub use group::{Group, Members};
+pub use handlers::Handler;
 pub use init::init;
 pub use interruption::interruptible;
-pub use message::{ANY, Any, Envelope, Message, Number, Source, Tag};
+pub use message::{ANY, Any, Envelope, Message, Number, Source, Sources, Tag, Tags};
 pub use nonblocking::{Completed, Request};
 pub use notify::Event;
 pub use portable::Begun;

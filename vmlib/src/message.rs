@@ -12,7 +12,7 @@ pub(crate) use crate::number::{encode_slice, fill};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use std::{any::type_name, borrow::Cow};
-use vm_endpoint::Received;
+use vm_endpoint::{OneOf, Received};
 use vm_wire::Tid;
 
 /// Selects every sender, or every tag.
@@ -35,6 +35,64 @@ impl From<Any> for Source {
 impl From<Tid> for Source {
     fn from(tid: Tid) -> Self {
         Source(Some(tid))
+    }
+}
+
+/// The messages of which senders a receive selects: [`ANY`], a [`Tid`], or a list of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sources<'a>(pub(crate) OneOf<'a, Tid>);
+
+/// The tags that a receive selects: [`ANY`], a number, or a list of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tags<'a>(pub(crate) OneOf<'a, i32>);
+
+/// Lists and single values select: `ANY`, a value, a slice, an array, a vector.
+macro_rules! selects {
+    ($set:ident of $value:ty) => {
+        impl From<Any> for $set<'_> {
+            fn from(_: Any) -> Self {
+                $set(OneOf::Any)
+            }
+        }
+
+        impl From<$value> for $set<'_> {
+            fn from(value: $value) -> Self {
+                $set(OneOf::Only(value))
+            }
+        }
+
+        impl<'a> From<&'a [$value]> for $set<'a> {
+            fn from(values: &'a [$value]) -> Self {
+                $set(OneOf::These(values))
+            }
+        }
+
+        impl<'a, const COUNT: usize> From<&'a [$value; COUNT]> for $set<'a> {
+            fn from(values: &'a [$value; COUNT]) -> Self {
+                $set(OneOf::These(values))
+            }
+        }
+
+        impl<'a> From<&'a Vec<$value>> for $set<'a> {
+            fn from(values: &'a Vec<$value>) -> Self {
+                $set(OneOf::These(values))
+            }
+        }
+    };
+}
+
+selects!(Sources of Tid);
+selects!(Tags of i32);
+
+impl From<Source> for Sources<'_> {
+    fn from(source: Source) -> Self {
+        Sources(source.0.map_or(OneOf::Any, OneOf::Only))
+    }
+}
+
+impl From<Tag> for Tags<'_> {
+    fn from(tag: Tag) -> Self {
+        Tags(tag.0.map_or(OneOf::Any, OneOf::Only))
     }
 }
 

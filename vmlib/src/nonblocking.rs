@@ -15,7 +15,6 @@ use crate::{
     error::{StartError, WaitError},
     message::{Number, encode_slice, encode_value},
     primitive::{Attempt, Core, Shared, none_or_wait},
-    recv::user_filter,
     ring::Until,
     send::check,
     started::SendId,
@@ -104,7 +103,7 @@ impl Task {
     ) -> Result<Request, StartError> {
         let body = body.into();
         check(&[to], &body)?;
-        let mut sending = Some(Sending::new(to, 0, tag, body));
+        let mut sending = Some(Sending::new(to, self.context.number(), tag, body));
         self.start(|core, now| {
             let sending = sending.take().expect("a request is started once");
             let id = core.started.start(sending);
@@ -124,7 +123,7 @@ impl Task {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Request, StartError> {
-        let filter = user_filter(from, tag);
+        let filter = self.filter(from, tag);
         self.start(|core, now| {
             // The messages in rings go to receives that were started before, or are unread.
             core.read_rings(Until::Empty);

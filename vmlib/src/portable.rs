@@ -33,7 +33,6 @@ use crate::{
     portable_checkpointer::{Portable, RUNNING},
     portable_state::LibraryState,
     primitive::{Attempt, Core, Shared, none_or_wait},
-    recv::user_filter,
     request::read_answer,
 };
 use rustix::fd::{AsFd, RawFd};
@@ -142,7 +141,7 @@ impl Task {
         from: impl Into<Source>,
         tag: impl Into<Tag>,
     ) -> Result<Message, RecvError> {
-        let filter = user_filter(from, tag);
+        let filter = self.filter(from, tag);
         self.at(state, false, |core, now| match core.take(&filter, now)? {
             Some(received) => Ok(Attempt::Done(received.into())),
             None => Ok(Attempt::Wait(None)),
@@ -160,7 +159,7 @@ impl Task {
         tag: impl Into<Tag>,
         time: Option<Duration>,
     ) -> Result<Option<Incoming>, RecvError> {
-        let filter = user_filter(from, tag);
+        let filter = self.filter(from, tag);
         let until = time.map(|time| now() + time);
         let mut looked = false;
         self.at(state, false, |core, now| match core.next(&filter, now)? {

@@ -27,6 +27,7 @@ use crate::{
     clock::{now, recent},
     error::{LinkError, TaskError},
     freeze,
+    handlers::Functions,
     image::Section,
     interrupt, interruption,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
@@ -70,6 +71,8 @@ pub(crate) struct Shared {
     changed: Condvar,
     /// The saved value and the callbacks of the program.
     pub(crate) own: Mutex<Own>,
+    /// The program's functions for messages.
+    pub(crate) functions: Functions,
 }
 
 /// How far a task is on its way out of the machine.
@@ -92,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) phase: Phase,
     pub(crate) requests: Requests,
     pub(crate) awaited: Awaited,
+    /// A thread is in a handler.
+    pub(crate) calls_handler: bool,
     /// Receivers to which a message is half sent: a second one waits for its end.
     pub(crate) busy: BTreeSet<Tid>,
     /// Sends that the program has started.
@@ -161,6 +166,7 @@ impl Shared {
             phase: Phase::Running,
             requests: Requests::default(),
             awaited: Awaited::default(),
+            calls_handler: false,
             busy: BTreeSet::new(),
             started: StartedSends::default(),
             strays: VecDeque::new(),
@@ -183,6 +189,7 @@ impl Shared {
             core: Mutex::new(core),
             changed: Condvar::new(),
             own: Mutex::default(),
+            functions: Functions::default(),
         }
     }
 
@@ -264,6 +271,7 @@ impl Shared {
         watches: bool,
         mut attempt: impl FnMut(&mut Core, Time) -> Result<Attempt<T>, E>,
     ) -> Result<T, E> {
+        callbacks::may_wait()?;
         self.save_in_call();
         let mut core = self.lock();
         let mut result = None;
@@ -278,6 +286,9 @@ impl Shared {
             let mut until = None;
             self.look_at_daemon(&mut core, now)?;
             core.push_started(now);
+            if result.is_none() {
+                core = self.call_handlers(core);
+            }
             core.only = None;
             if result.is_none() {
                 match attempt(&mut core, now) {
@@ -332,9 +343,9 @@ impl Shared {
     }
 
     /// Reads what the daemon has sent, if that was long ago: a task whose calls find all that they need
-    /// in rings waits for nothing else.
+    /// in rings waits for nothing else, and one with handlers may wait for nothing at all.
     fn look_at_daemon(&self, core: &mut Locked<'_>, now: Time) -> Result<(), TaskError> {
-        if core.rings.is_empty()
+        if core.rings.is_empty() && core.endpoint.handlers() == 0
             || core.poller != Poller::Nobody
             || now.since(core.looked) < LOOK_EVERY
         {
@@ -648,6 +659,7 @@ impl Core {
             | Op::Done
             | Op::Spawned
             | Op::GroupView
+            | Op::ContextGiven
             | Op::Hosts
             | Op::Tids
             | Op::Moved

@@ -18,7 +18,6 @@ use crate::{
     message::{Envelope, Source, Tag},
     number::{Number, from_little_endian},
     primitive::{Attempt, Core, Shared, none_or_wait},
-    recv::user_filter,
     ring::Until,
 };
 use std::{any::type_name, marker::PhantomData, slice, time::Duration};
@@ -54,7 +53,7 @@ impl Task {
         tag: impl Into<Tag>,
         numbers: &mut [T],
     ) -> Result<Envelope, RecvIntoError> {
-        let received = self.receive_into(user_filter(from, tag), None, numbers)?;
+        let received = self.receive_into(self.filter(from, tag), None, numbers)?;
         Ok(received.expect("a wait without an end ends with a message"))
     }
 
@@ -84,7 +83,7 @@ impl Task {
         numbers: &mut [T],
         time: Duration,
     ) -> Result<Option<Envelope>, RecvIntoError> {
-        self.receive_into(user_filter(from, tag), Some(now() + time), numbers)
+        self.receive_into(self.filter(from, tag), Some(now() + time), numbers)
     }
 
     fn receive_into<T: Number>(

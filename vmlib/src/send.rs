@@ -43,7 +43,8 @@ impl Task {
     /// # Errors
     /// As [`Task::send`].
     pub fn send_bytes(&self, to: Tid, tag: i32, body: impl Into<Bytes>) -> Result<(), SendError> {
-        self.shared.send_to(&[to], 0, tag, body.into())
+        self.shared
+            .send_to(&[to], self.context.number(), tag, body.into())
     }
 
     /// Sends a slice of numbers to `to`, to be read by [`crate::Message::slice`].
@@ -78,7 +79,8 @@ impl Task {
         tag: i32,
         body: impl Into<Bytes>,
     ) -> Result<(), SendError> {
-        self.shared.send_to(to, 0, tag, body.into())
+        self.shared
+            .send_to(to, self.context.number(), tag, body.into())
     }
 
     /// Sends a slice of numbers to each of `to`.

@@ -1,6 +1,6 @@
 //! The handle of this process in the machine.
 
-use crate::primitive::Shared;
+use crate::{context::ContextId, primitive::Shared};
 use std::{cell::Cell, marker::PhantomData, sync::Arc};
 use vm_wire::{HostId, MachineId, Tid};
 
@@ -15,22 +15,25 @@ use vm_wire::{HostId, MachineId, Tid};
 #[derive(Debug)]
 pub struct Task {
     pub(crate) shared: Arc<Shared>,
+    /// The context of the messages that this handle sends and receives.
+    pub(crate) context: ContextId,
     /// Not `Sync`.
     one_thread: PhantomData<Cell<()>>,
 }
 
 impl Task {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, context: ContextId) -> Self {
         Task {
             shared,
+            context,
             one_thread: PhantomData,
         }
     }
 
-    /// A handle of the same task for another thread.
+    /// A handle of the same task, in the same context, for another thread.
     #[must_use]
     pub fn clone_handle(&self) -> Task {
-        Task::new(Arc::clone(&self.shared))
+        Task::new(Arc::clone(&self.shared), self.context)
     }
 
     /// The identity of this task.

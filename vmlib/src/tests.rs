@@ -3,7 +3,9 @@
 
 mod collective_failures;
 mod collectives;
+mod contexts;
 mod groups;
+mod handlers;
 mod interruption;
 mod members;
 mod messages;

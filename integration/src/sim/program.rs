@@ -538,4 +538,5 @@ const ANY: Filter = Filter {
     context: USER,
     from: None,
     tag: None,
+    handled: false,
 };

@@ -64,7 +64,9 @@ impl Coded for InitError {
             InitError::NotOurs { .. } => Code::Refused,
             InitError::Silent { .. } => Code::Silent,
             InitError::Twice => Code::Twice,
-            InitError::Token { .. } | InitError::NudgeBlocked => Code::Invalid,
+            InitError::Token { .. } | InitError::Context { .. } | InitError::NudgeBlocked => {
+                Code::Invalid
+            }
             InitError::Refused(failed) => failed.code(),
             InitError::Protocol { .. } | InitError::State { .. } => Code::Protocol,
             InitError::System { .. } => Code::System,
@@ -118,7 +120,7 @@ impl Coded for RecvIntoError {
 impl Coded for StartError {
     fn code(&self) -> Code {
         match self {
-            StartError::TooMany => Code::Limit,
+            StartError::TooMany | StartError::TooManyHandlers => Code::Limit,
             StartError::Send(error) => error.code(),
             StartError::Task(error) => error.code(),
         }

@@ -21,9 +21,11 @@
 //! end waits for its last chunk. A task that is killed leaves none: no later chunk of it is taken,
 //! and an incomplete message is never received.
 
+mod handlers;
 mod posted;
 mod receives;
 mod rings;
+mod selection;
 
 use crate::{
     inbox::{Inbox, InboxState},

@@ -16,7 +16,8 @@
 //! holds at most its limit, and one message and one window of each sender.
 
 use crate::{
-    message::{Envelope, Filter, Received, ReceivedState},
+    handlers::{HandlerId, Handlers},
+    message::{Envelope, Filter, Key, Received, ReceivedState, Selection},
     posted::{Buffer, Incomplete, NotFilled, Posted, Room},
     receives::{Arrived, ReceiveId, Receives},
 };
@@ -58,6 +59,8 @@ pub struct Inbox {
     arrivals: u64,
     /// Receives that were started, with the messages that they hold.
     receives: Receives,
+    /// Functions of the program, with the messages that wait for them.
+    handlers: Handlers,
     /// The buffer of a receive call.
     posted: Option<Posted>,
 }
@@ -113,6 +116,7 @@ impl Inbox {
             parts: BTreeMap::new(),
             arrivals: 0,
             receives: Receives::default(),
+            handlers: Handlers::default(),
             posted: None,
         }
     }
@@ -242,11 +246,16 @@ impl Inbox {
         let Some(message) = self.offer(Received::of(header, body.into())) else {
             return Ok(None);
         };
-        if wanted.is_some_and(|wanted| wanted.selects(&message)) {
+        if wanted.is_some_and(|wanted| self.is_for(wanted, &message)) {
             return Ok(Some(message));
         }
         self.insert(self.arrivals, message);
         Ok(None)
+    }
+
+    /// Whether a receive gets a message: its filter selects it, and no handler does.
+    fn is_for(&self, filter: &Filter, message: &Received) -> bool {
+        filter.selects(message) && (filter.handled || !self.handlers.select(&message.key()))
     }
 
     /// Appends a chunk to its message, which the chunk may begin. Returns the bytes of the message if
@@ -295,9 +304,12 @@ impl Inbox {
         }
     }
 
-    /// Numbers a whole message, and returns it unless a started receive takes it.
+    /// Numbers a whole message, and returns it unless a handler or a started receive takes it.
     fn offer(&mut self, message: Received) -> Option<Received> {
         self.arrivals += 1;
+        if self.handlers.select(&message.key()) {
+            return Some(message);
+        }
         self.receives.offer(self.arrivals, message).err()
     }
 
@@ -360,6 +372,38 @@ impl Inbox {
         self.receives.len()
     }
 
+    /// Adds a handler: it gets the unread messages that it selects, and all later ones that no earlier
+    /// handler selects. Receives select these messages only if they say so ([`Filter::handled`]).
+    pub fn add_handler(&mut self, filter: Filter) -> HandlerId {
+        self.handlers.add(filter)
+    }
+
+    /// Removes a handler. Started receives may take the messages that it did not get.
+    pub fn remove_handler(&mut self, id: HandlerId) {
+        self.handlers.remove(id);
+        let mut receives = std::mem::take(&mut self.receives);
+        receives.choose(|filter| self.take_arrived(filter));
+        self.receives = receives;
+    }
+
+    /// Number of the handlers.
+    pub fn handlers(&self) -> usize {
+        self.handlers.len()
+    }
+
+    /// Removes the first message that a handler selects.
+    pub fn take_handled(&mut self) -> Option<(HandlerId, Received)> {
+        let find = |context: u32| {
+            let conversation = self.conversations.get(&context)?;
+            let arrival = conversation.find_handled(context, &self.handlers)?;
+            Some((arrival, context))
+        };
+        let (arrival, context) = self.handlers.contexts().filter_map(find).min()?;
+        let message = self.remove(context, arrival);
+        let id = self.handlers.of(&message.key())?;
+        Some((id, message))
+    }
+
     /// Posts the buffer of a receive call. A message that the call selects, and of which a part has come,
     /// goes on there. `false` if there is a posted buffer.
     pub(crate) fn post(&mut self, posted: Posted) -> bool {
@@ -369,7 +413,10 @@ impl Inbox {
         let has_unread = self.peek(posted.filter()).is_some();
         let posted = self.posted.insert(posted);
         let is_for_call = |message: &Incomplete| {
-            !has_unread && posted.takes(message) && !self.receives.awaits(message)
+            !has_unread
+                && posted.takes(message)
+                && !self.receives.awaits(message)
+                && !self.handlers.select(&message.key())
         };
         let part = match posted.filter().from {
             Some(from) => self.parts.get_key_value(&from),
@@ -422,6 +469,7 @@ impl Inbox {
             let posted = self.posted.as_ref()?;
             if posted.takes(&message)
                 && !self.receives.awaits(&message)
+                && !self.handlers.select(&message.key())
                 && self.peek(posted.filter()).is_none()
             {
                 self.posted.as_mut()?.begin(message, &[]);
@@ -460,48 +508,103 @@ impl Inbox {
         if self.unread_bytes == 0 {
             return None;
         }
-        let conversation = self.conversations.get_mut(&filter.context)?;
-        let arrival = conversation.find(filter)?;
+        let arrival = self
+            .conversations
+            .get(&filter.context)?
+            .find(filter, &self.handlers)?;
+        Some((arrival, self.remove(filter.context, arrival)))
+    }
+
+    /// Removes and returns the first message that the selection selects.
+    pub fn take_selected(&mut self, selection: &Selection<'_>) -> Option<Received> {
+        let conversation = self.conversations.get(&selection.context)?;
+        let arrival = conversation.find_selected(selection, &self.handlers)?;
+        Some(self.remove(selection.context, arrival))
+    }
+
+    fn remove(&mut self, context: u32, arrival: u64) -> Received {
+        let conversation = self.conversations.get_mut(&context);
+        let conversation = conversation.expect("an arrival is in its context");
         let message = conversation.remove(arrival);
-        // Contexts other than that of the program are short-lived.
-        if filter.context != 0 && conversation.messages.is_empty() {
-            self.conversations.remove(&filter.context);
+        // Contexts other than that of the program may be short-lived.
+        if context != 0 && conversation.messages.is_empty() {
+            self.conversations.remove(&context);
         }
         self.unread_bytes -= message.cost();
-        Some((arrival, message))
+        message
     }
 
     /// The envelope of the message that [`Inbox::take`] would return.
     pub fn peek(&self, filter: &Filter) -> Option<Envelope> {
         let conversation = self.conversations.get(&filter.context)?;
-        let message = &conversation.messages[&conversation.find(filter)?];
-        Some(Envelope {
-            from: message.from,
-            context: message.context,
-            tag: message.tag,
-            len: message.body.len(),
-        })
+        let message = &conversation.messages[&conversation.find(filter, &self.handlers)?];
+        Some(message.envelope())
+    }
+
+    /// The envelope of the message that [`Inbox::take_selected`] would return.
+    pub fn peek_selected(&self, selection: &Selection<'_>) -> Option<Envelope> {
+        let conversation = self.conversations.get(&selection.context)?;
+        let message =
+            &conversation.messages[&conversation.find_selected(selection, &self.handlers)?];
+        Some(message.envelope())
     }
 }
 
 impl Conversation {
     /// Arrival number of the first message that the filter selects.
-    fn find(&self, filter: &Filter) -> Option<u64> {
+    fn find(&self, filter: &Filter, handlers: &Handlers) -> Option<u64> {
         let first = |arrivals: &VecDeque<u64>| arrivals.front().copied();
+        let is_open = |from: Tid, tag: i32| {
+            filter.handled || !handlers.select(&Key::new(filter.context, from, tag))
+        };
         match (filter.from, filter.tag) {
-            (Some(from), Some(tag)) => self.arrivals.get(&(from, tag)).and_then(first),
+            (Some(from), Some(tag)) => {
+                let arrivals = self.arrivals.get(&(from, tag));
+                arrivals.filter(|_| is_open(from, tag)).and_then(first)
+            }
             (Some(from), None) => {
                 let tags = self.arrivals.range((from, i32::MIN)..=(from, i32::MAX));
-                tags.filter_map(|(_, arrivals)| first(arrivals)).min()
-            }
-            (None, Some(tag)) => {
-                let all = self.arrivals.iter();
-                all.filter(|((_, of), _)| *of == tag)
+                tags.filter(|((_, tag), _)| is_open(from, *tag))
                     .filter_map(|(_, arrivals)| first(arrivals))
                     .min()
             }
-            (None, None) => self.messages.keys().next().copied(),
+            (None, None) if filter.handled || handlers.is_empty() => {
+                self.messages.keys().next().copied()
+            }
+            (None, tag) => {
+                let all = self.arrivals.iter();
+                all.filter(|((from, of), _)| {
+                    tag.is_none_or(|tag| tag == *of) && is_open(*from, *of)
+                })
+                .filter_map(|(_, arrivals)| first(arrivals))
+                .min()
+            }
         }
+    }
+
+    /// Arrival number of the first message that the selection selects. Visits each source and tag that
+    /// has unread messages, and with a condition of the program each selected message.
+    fn find_selected(&self, selection: &Selection<'_>, handlers: &Handlers) -> Option<u64> {
+        let accepts = |arrival: &u64| match selection.accepts {
+            Some(accepts) => accepts(&self.messages[arrival].envelope()),
+            None => true,
+        };
+        let selected = self.arrivals.iter().filter(|((from, tag), _)| {
+            selection.from.contains(*from)
+                && selection.tag.contains(*tag)
+                && (selection.handled
+                    || !handlers.select(&Key::new(selection.context, *from, *tag)))
+        });
+        let first = |arrivals: &VecDeque<u64>| arrivals.iter().copied().find(accepts);
+        selected.filter_map(|(_, arrivals)| first(arrivals)).min()
+    }
+
+    /// Arrival number of the first message that a handler selects.
+    fn find_handled(&self, context: u32, handlers: &Handlers) -> Option<u64> {
+        let all = self.arrivals.iter();
+        all.filter(|((from, tag), _)| handlers.select(&Key::new(context, *from, *tag)))
+            .filter_map(|(_, arrivals)| arrivals.front().copied())
+            .min()
     }
 
     /// Adds a message, which may have arrived before others that are here.
@@ -517,7 +620,7 @@ impl Conversation {
         self.messages.insert(arrival, message);
     }
 
-    /// Removes a message, which must be the first of its source and tag.
+    /// Removes a message.
     fn remove(&mut self, arrival: u64) -> Received {
         let message = self
             .messages
@@ -525,8 +628,11 @@ impl Conversation {
             .expect("an arrival names a message");
         let key = (message.from, message.tag);
         let arrivals = self.arrivals.get_mut(&key).expect("each message has one");
-        debug_assert_eq!(arrivals.front(), Some(&arrival));
-        arrivals.pop_front();
+        match arrivals.front() == Some(&arrival) {
+            true => drop(arrivals.pop_front()),
+            // A condition of the program has passed over earlier ones.
+            false => arrivals.retain(|at| *at != arrival),
+        }
         if arrivals.is_empty() {
             self.arrivals.remove(&key);
         }
@@ -548,11 +654,7 @@ mod tests {
     }
 
     fn tags(inbox: &mut Inbox) -> Vec<i32> {
-        let any = Filter {
-            context: 0,
-            from: None,
-            tag: None,
-        };
+        let any = Filter::ANY;
         std::iter::from_fn(|| inbox.take(&any))
             .map(|message| message.tag)
             .collect()

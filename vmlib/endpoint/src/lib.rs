@@ -7,7 +7,8 @@
 //!
 //! Reading order: [`channel`] (one direction between two ends: numbers, acknowledgements, credit),
 //! `pair` (both directions), [`ring`] (the route past the daemon), [`message`], [`inbox`] (messages that were
-//! received and not read), [`receives`] (receives that the program has started), [`posted`] (the buffer of a
+//! received and not read), [`receives`] (receives that the program has started), [`handlers`] (messages for functions of the
+//! program), [`posted`] (the buffer of a
 //! receive call), [`endpoint`] (all pairs of one end), [`keeper`].
 //!
 //! Invariants: no code of this crate does I/O, reads a clock or draws a random number. The caller
@@ -16,6 +17,7 @@
 
 pub mod channel;
 pub mod endpoint;
+pub mod handlers;
 pub mod inbox;
 pub mod keeper;
 pub mod message;
@@ -27,8 +29,9 @@ pub mod sending;
 pub mod time;
 
 pub use endpoint::{Endpoint, EndpointConfig, EndpointState, Notice};
+pub use handlers::HandlerId;
 pub use keeper::{Keeper, KeeperFull};
-pub use message::{Envelope, Filter, Received, ReceivedState};
+pub use message::{Envelope, Filter, OneOf, Received, ReceivedState, Selection};
 pub use posted::{Buffer, Posted, Room};
 pub use receives::ReceiveId;
 pub use ring::{NoRing, Ring, RingError, RingRead, RingUse};

@@ -13,6 +13,22 @@ pub struct Filter {
     pub from: Option<Tid>,
     /// Tag of the message; `None`: any tag.
     pub tag: Option<i32>,
+    /// Whether messages that a handler selects are selected, too ([`crate::handlers`]).
+    pub handled: bool,
+}
+
+/// The part of a message by which it is selected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub context: u32,
+    pub from: Tid,
+    pub tag: i32,
+}
+
+impl Key {
+    pub fn new(context: u32, from: Tid, tag: i32) -> Self {
+        Key { context, from, tag }
+    }
 }
 
 impl Filter {
@@ -21,18 +37,78 @@ impl Filter {
         context: 0,
         from: None,
         tag: None,
+        handled: false,
     };
 
-    /// Whether the filter selects a message.
+    /// Whether the filter selects a message, apart from handlers.
     pub(crate) fn selects(&self, message: &Received) -> bool {
-        self.admits(message.from, message.context, message.tag)
+        self.admits(&message.key())
     }
 
-    /// Whether the filter selects a message with that sender, context and tag.
-    pub(crate) fn admits(&self, from: Tid, context: u32, tag: i32) -> bool {
-        self.context == context
-            && self.from.is_none_or(|wanted| wanted == from)
-            && self.tag.is_none_or(|wanted| wanted == tag)
+    /// Whether the filter selects messages like that, apart from handlers.
+    pub(crate) fn admits(&self, key: &Key) -> bool {
+        self.context == key.context
+            && self.from.is_none_or(|wanted| wanted == key.from)
+            && self.tag.is_none_or(|wanted| wanted == key.tag)
+    }
+}
+
+/// Sources or tags that a receive selects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OneOf<'a, T> {
+    /// All of them.
+    Any,
+    /// This one.
+    Only(T),
+    /// Each of these.
+    These(&'a [T]),
+}
+
+impl<T: Copy + PartialEq> OneOf<'_, T> {
+    /// Whether it contains a source or tag.
+    pub fn contains(&self, value: T) -> bool {
+        match self {
+            OneOf::Any => true,
+            OneOf::Only(only) => *only == value,
+            OneOf::These(these) => these.contains(&value),
+        }
+    }
+
+    /// The only one, or `None` for all; fails for a list.
+    fn simple(&self) -> Option<Option<T>> {
+        match *self {
+            OneOf::Any => Some(None),
+            OneOf::Only(only) => Some(Some(only)),
+            OneOf::These(_) => None,
+        }
+    }
+}
+
+/// The messages that a receive selects by lists of sources and tags, and by their envelopes.
+#[derive(Clone, Copy)]
+pub struct Selection<'a> {
+    /// Context of the message.
+    pub context: u32,
+    /// Senders of the message.
+    pub from: OneOf<'a, Tid>,
+    /// Tags of the message.
+    pub tag: OneOf<'a, i32>,
+    /// Whether messages that a handler selects are selected, too.
+    pub handled: bool,
+    /// The program's own condition, for messages whose sender and tag are selected.
+    pub accepts: Option<&'a dyn Fn(&Envelope) -> bool>,
+}
+
+impl Selection<'_> {
+    /// The filter that selects the same messages, if there is one.
+    pub fn filter(&self) -> Option<Filter> {
+        let (from, tag) = (self.from.simple()?, self.tag.simple()?);
+        self.accepts.is_none().then_some(Filter {
+            context: self.context,
+            from,
+            tag,
+            handled: self.handled,
+        })
     }
 }
 
@@ -87,6 +163,21 @@ impl Received {
             context: self.context,
             tag: self.tag,
             body: Body::from(self.body.to_vec()),
+        }
+    }
+
+    /// The part by which the message is selected.
+    pub(crate) fn key(&self) -> Key {
+        Key::new(self.context, self.from, self.tag)
+    }
+
+    /// The message without its payload.
+    pub(crate) fn envelope(&self) -> Envelope {
+        Envelope {
+            from: self.from,
+            context: self.context,
+            tag: self.tag,
+            len: self.body.len(),
         }
     }
 

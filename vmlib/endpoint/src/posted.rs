@@ -10,7 +10,7 @@
 //! buffer holds moves into the inbox ([`crate::Endpoint::withdraw`]). The same happens to an incomplete
 //! message when another message that the call selects becomes whole first.
 
-use crate::message::{Envelope, Filter};
+use crate::message::{Envelope, Filter, Key};
 use bytes::Bytes;
 use std::mem;
 use vm_wire::{Header, Tid};
@@ -114,6 +114,11 @@ impl Incomplete {
         }
     }
 
+    /// The part by which the message is selected.
+    pub fn key(&self) -> Key {
+        Key::new(self.context, self.from, self.tag)
+    }
+
     /// Whether a chunk is the next one of the message, and ends within it.
     fn continues(&self, header: &Header, len: usize) -> bool {
         let Incomplete {
@@ -148,15 +153,9 @@ impl Posted {
 
     /// Whether the buffer is empty, and is the place for that message.
     pub(crate) fn takes(&self, message: &Incomplete) -> bool {
-        let Incomplete {
-            from,
-            context,
-            tag,
-            total,
-            ..
-        } = *message;
+        let total = message.total;
         matches!(self.content, Content::Nothing)
-            && self.filter.admits(from, context, tag)
+            && self.filter.admits(&message.key())
             && total <= self.buffer.bytes().len() as u64
             && total.is_multiple_of(self.unit as u64)
     }

@@ -65,11 +65,9 @@ impl Receives {
 
     /// Whether a pending receive selects a message that is not whole yet.
     pub fn awaits(&self, message: &Incomplete) -> bool {
-        let Incomplete {
-            from, context, tag, ..
-        } = *message;
+        let key = message.key();
         let mut pending = self.all.values().filter(|it| it.held.is_none());
-        self.pending > 0 && pending.any(|it| it.filter.admits(from, context, tag))
+        self.pending > 0 && pending.any(|it| it.filter.admits(&key))
     }
 
     /// Gives a new message to the first pending receive that selects it.
@@ -148,6 +146,7 @@ mod tests {
             context: 0,
             from: None,
             tag,
+            handled: false,
         }
     }
 

@@ -183,11 +183,7 @@ mod tests {
                 a.handle(now, frame, &mut from_a);
             }
         }
-        let any = Filter {
-            context: 0,
-            from: None,
-            tag: None,
-        };
+        let any = Filter::ANY;
         let received = b.take(now, &any, &mut from_b).expect("it is whole");
         assert_eq!((received.tag, received.body), (7, body));
     }

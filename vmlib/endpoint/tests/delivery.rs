@@ -23,6 +23,7 @@ const ANYTHING: Filter = Filter {
     context: 0,
     from: None,
     tag: None,
+    handled: false,
 };
 
 #[derive(Debug, Clone)]

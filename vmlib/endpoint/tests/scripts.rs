@@ -131,6 +131,7 @@ impl<'a> Words<'a> {
             context: self.number("context")?.unwrap_or(0),
             from: self.get("from").map(tid).transpose()?,
             tag: self.number("tag")?,
+            handled: false,
         })
     }
 }

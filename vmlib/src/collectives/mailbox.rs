@@ -58,6 +58,7 @@ impl Shared {
             context: context(group),
             from: Some(tid),
             tag: Some(CONTROL),
+            handled: false,
         };
         self.run(|core, now| {
             while let Some(received) = core.endpoint.take(now, &filter, &mut core.out) {
@@ -245,6 +246,7 @@ impl Wanted<'_> {
             context: self.context,
             from,
             tag: Some(tag),
+            handled: false,
         }
     }
 }

@@ -264,6 +264,7 @@ fn a_message_lands_in_a_posted_buffer_from_the_memory_of_its_sender_the_lane_and
         context: 3,
         from: None,
         tag: Some(-7),
+        handled: false,
     };
     let buffer = Buffer::Own(vec![0; total].into());
     assert!(endpoint.post(Posted::new(filter, 1, buffer)));
@@ -310,6 +311,7 @@ fn a_body_that_cannot_be_read_into_a_posted_buffer_comes_by_the_daemon() {
         context: 3,
         from: Some(task(1)),
         tag: None,
+        handled: false,
     };
     let buffer = Buffer::Own(vec![0; total].into());
     assert!(endpoint.post(Posted::new(filter, 1, buffer)));

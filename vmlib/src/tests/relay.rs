@@ -5,6 +5,7 @@
 
 use crate::{
     Task,
+    context::ContextId,
     error::InitError,
     init::{Environment, enrol},
     primitive::Shared,
@@ -64,6 +65,8 @@ pub(super) struct Inner {
     /// The relay's end of each interrupt socket.
     interrupts: BTreeMap<Tid, OwnedFd>,
     groups: BTreeMap<String, GroupView>,
+    /// The last context that was given.
+    context: u32,
     watched: Vec<(Tid, Tid)>,
     /// Each task that awaits messages, and the awaited sender.
     pub(super) awaited: Vec<(Tid, Tid)>,
@@ -94,6 +97,7 @@ impl Relay {
                 tasks: BTreeMap::new(),
                 interrupts: BTreeMap::new(),
                 groups: BTreeMap::new(),
+                context: 0,
                 watched: Vec::new(),
                 awaited: Vec::new(),
                 ended: BTreeMap::new(),
@@ -125,7 +129,7 @@ impl Relay {
     /// A new task, in this process.
     pub(super) fn task(&self) -> Task {
         let (welcome, sockets) = self.enrol(None).unwrap();
-        Task::new(Arc::new(Shared::new(welcome, sockets)))
+        Task::new(Arc::new(Shared::new(welcome, sockets)), ContextId::PROGRAM)
     }
 
     pub(super) fn enrol(
@@ -327,6 +331,11 @@ impl Inner {
                 Some(view) => view.frame(),
                 None => Failed::new(FailKind::NoSuchGroup, "no such group").frame(),
             },
+            Op::ContextAsk => {
+                self.context += 1;
+                let context = self.context;
+                ContextGiven { context }.frame()
+            }
             Op::HostsAsk => Hosts { hosts: Vec::new() }.frame(),
             Op::Spawn => {
                 let Spawn { count, .. } = Spawn::read(frame).unwrap();

@@ -9,6 +9,7 @@ mod echoes;
 mod faults;
 mod files;
 mod garbage;
+mod handlers;
 mod into;
 mod last_call;
 mod listening;
@@ -74,6 +75,8 @@ fn main() -> anyhow::Result<()> {
         "garbage-writer" => garbage::garbage_writer(&vm, number(1)?),
         "collectives-until-told" => collectives::collectives(&vm, number(1)?),
         "collectives-member" => collectives::collectives_member(&vm, number(1)?),
+        "handlers-until-told" => handlers::handlers(&vm, number(1)?),
+        "handlers-member" => handlers::handlers_member(&vm),
         "into-until-told" => into::into(&vm, number(1)?),
         "into-member" => into::into_member(&vm),
         "requests-until-told" => requests::requests(&vm, number(1)?, number(2)?),

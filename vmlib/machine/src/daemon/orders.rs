@@ -15,6 +15,7 @@ const MAIL: Filter = Filter {
     context: 0,
     from: None,
     tag: None,
+    handled: false,
 };
 
 impl Daemon {
