@@ -227,7 +227,9 @@ impl From<StartError> for Failure {
         match error {
             StartError::Send(error) => error.into(),
             StartError::Task(error) => error.into(),
-            error @ StartError::TooMany => Failure::new("TooManyRequestsError", error),
+            error @ (StartError::TooMany | StartError::TooManyHandlers) => {
+                Failure::new("TooManyRequestsError", error)
+            }
         }
     }
 }

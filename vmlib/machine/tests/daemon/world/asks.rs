@@ -64,6 +64,7 @@ impl World {
             context: 0,
             from: None,
             tag: None,
+            handled: false,
         };
         let now = self.now;
         let received = self.with_endpoint(tid, |endpoint, out| {
