@@ -42,16 +42,19 @@ impl Leaders {
 pub fn all() -> Vec<Process> {
     let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = folders.filter_map(|folder| folder.file_name().to_str()?.parse().ok());
-    numbers
-        .filter_map(Pid::from_raw)
-        .filter_map(living)
-        .collect()
+    numbers.filter_map(pid_of).filter_map(living).collect()
 }
 
 /// A process that has not ended.
 pub fn living(pid: Pid) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     process(pid, &stat)
+}
+
+/// A number of a process that the kernel has written: `None` for 0, and for -1, which stands for the group
+/// and the session of a process that is ending.
+fn pid_of(number: i32) -> Option<Pid> {
+    (number > 0).then(|| Pid::from_raw(number)).flatten()
 }
 
 /// Parses the fields of proc(5): the state is field 3, the parent 4, the process group 5, the session
@@ -65,10 +68,10 @@ fn process(pid: Pid, stat: &str) -> Option<Process> {
     let lives = !matches!(*fields.first()?, "Z" | "X") || number(20)? > 1;
     lives.then_some(Process {
         pid,
-        parent: Pid::from_raw(number(4)?),
+        parent: pid_of(number(4)?),
         leaders: Leaders {
-            group: Pid::from_raw(number(5)?),
-            session: Pid::from_raw(number(6)?),
+            group: pid_of(number(5)?),
+            session: pid_of(number(6)?),
         },
     })
 }
@@ -107,8 +110,8 @@ pub fn measure(tasks: &[(Tid, u32)]) -> Vec<UsageRow> {
 pub fn leaders(pid: Pid) -> Option<Leaders> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(Leaders {
-        group: Pid::from_raw(field_of(&stat, 5)?),
-        session: Pid::from_raw(field_of(&stat, 6)?),
+        group: pid_of(field_of(&stat, 5)?),
+        session: pid_of(field_of(&stat, 6)?),
     })
 }
 
@@ -260,6 +263,19 @@ mod tests {
         };
         assert!(lives("S", 1) && lives("Z", 2));
         assert!(!lives("Z", 1) && !lives("X", 0));
+    }
+
+    #[test]
+    fn the_kernel_knows_no_group_and_no_session_of_a_process_that_is_ending() {
+        let pid = Pid::from_raw(7).expect("a number");
+        let between = "0 ".repeat(13);
+        let ending = process(pid, &format!("7 (a) S 0 -1 -1 {between}1 0 0"));
+        let ending = ending.expect("it has not ended");
+        let leaders = ending.leaders;
+        assert_eq!(
+            (ending.parent, leaders.group, leaders.session),
+            (None, None, None)
+        );
     }
 
     #[test]
