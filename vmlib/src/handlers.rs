@@ -12,65 +12,18 @@ use crate::{
     Task,
     clock::recent,
     error::{StartError, TaskError},
+    functions::{Entered, Function, is_within},
     message::{Message, Source, Tag},
     primitive::{Attempt, Core, Locked, Phase, Shared},
     ring::Until,
 };
-use std::{
-    cell::Cell,
-    collections::BTreeMap,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 use vm_endpoint::{HandlerId, Received};
 use vm_wire::limits;
-
-thread_local! {
-    static WITHIN: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread is in a handler.
-pub(crate) fn is_within() -> bool {
-    WITHIN.get()
-}
-
-/// This thread is in a handler while it exists.
-struct Entered;
-
-impl Entered {
-    fn new() -> Self {
-        WITHIN.set(true);
-        Entered
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        WITHIN.set(false);
-    }
-}
 
 /// A handler that was added, to be removed by [`Task::remove_handler`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handler(HandlerId);
-
-type Function = Arc<Mutex<dyn FnMut(Message) + Send>>;
-
-/// The functions of a task's handlers.
-#[derive(Default)]
-pub(crate) struct Functions(Mutex<BTreeMap<HandlerId, Function>>);
-
-impl fmt::Debug for Functions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Functions")
-    }
-}
-
-impl Functions {
-    fn with<T>(&self, change: impl FnOnce(&mut BTreeMap<HandlerId, Function>) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
 
 impl Task {
     /// Has `function` called with each message from `from` with `tag` in this handle's context, within any

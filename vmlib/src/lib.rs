@@ -283,6 +283,7 @@ mod callbacks;
 mod checkpoints;
 pub mod collectives;
 mod context;
+mod functions;
 mod group;
 mod handlers;
 mod moves;

@@ -27,7 +27,7 @@ use crate::{
     clock::{now, recent},
     error::{LinkError, TaskError},
     freeze,
-    handlers::Functions,
+    functions::Functions,
     image::Section,
     interrupt, interruption,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},

@@ -14,7 +14,7 @@ use crate::{
     Task, callbacks,
     clock::now,
     error::RecvError,
-    handlers,
+    functions,
     message::{Envelope, Message, Source, Sources, Tag, Tags},
     notify::Event,
     primitive::{Attempt, Core, Shared, none_or_wait},
@@ -171,7 +171,7 @@ impl Task {
             context: self.context.number(),
             from: from.into().0,
             tag: tag.into().0,
-            handled: handlers::is_within(),
+            handled: functions::is_within(),
         }
     }
 
@@ -185,7 +185,7 @@ impl Task {
             context: self.context.number(),
             from: from.into().0,
             tag: tag.into().0,
-            handled: handlers::is_within(),
+            handled: functions::is_within(),
             accepts: None,
         }
     }

@@ -2,13 +2,17 @@
 
 use crate::{
     Task,
+    context::ContextId,
     error::{RequestError, SpawnError},
 };
 use vm_wire::{
     HostId, Tid,
     agreed::HostFacts,
     limits,
-    task::{self, Done, FailKind, Failed, Hosts, HostsAsk, Place, Siblings, Signal, Spawned, Tids},
+    task::{
+        self, Done, ENV_CONTEXT, FailKind, Failed, Hosts, HostsAsk, Place, Siblings, Signal,
+        Spawned, Tids,
+    },
 };
 
 /// The tasks that [`Task::spawn`] is to start.
@@ -87,6 +91,13 @@ impl Spawn {
     pub fn on_each<H: Into<String>>(mut self, hosts: impl IntoIterator<Item = H>) -> Self {
         self.request.place = Place::Hosts(hosts.into_iter().map(Into::into).collect());
         self
+    }
+
+    /// The tasks begin in that context: the handle that [`crate::init()`] returns there is in it. Without
+    /// this they begin in [`ContextId::PROGRAM`].
+    #[must_use]
+    pub fn in_context(self, context: ContextId) -> Self {
+        self.env(ENV_CONTEXT, context.to_string())
     }
 
     /// Refuses what no daemon would take, before it is sent.

@@ -1,8 +1,11 @@
 //! The handle of this process in the machine.
 
-use crate::{context::ContextId, primitive::Shared};
+use crate::{context::ContextId, error::RequestError, primitive::Shared};
 use std::{cell::Cell, marker::PhantomData, sync::Arc};
-use vm_wire::{HostId, MachineId, Tid};
+use vm_wire::{
+    HostId, MachineId, Tid,
+    task::{ContextAsk, ContextGiven, FailKind, Failed},
+};
 
 /// This process as a task of the machine; from [`crate::init()`].
 ///
@@ -84,5 +87,46 @@ impl Task {
     /// [`crate::ExitError`], see there. Later calls, in all threads, fail.
     pub fn exit(&self, status: i32) -> Result<(), crate::ExitError> {
         self.shared.leave(status)
+    }
+}
+
+impl Task {
+    /// A handle of this task in a new context. No other call of this or another task gets the same one;
+    /// tasks that are to exchange messages in it are sent its [`Task::context_id`].
+    ///
+    /// ```no_run
+    /// # fn example(vm: &vmlib::Task, worker: vmlib::Tid) -> Result<(), Box<dyn std::error::Error>> {
+    /// let library = vm.context()?;
+    /// vm.send(worker, 1, &library.context_id())?;
+    /// // At the worker: let library = vm.in_context(vm.recv(parent, 1)?.value()?);
+    /// library.send(worker, 1, "seen by the library of the worker alone")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Requests, groups and collectives are the same in every context, and events of watched tasks come to
+    /// whichever handle asks first.
+    ///
+    /// # Errors
+    /// [`RequestError`], see there: for example, the machine has given 2,147,483,647 contexts.
+    pub fn context(&self) -> Result<Task, RequestError> {
+        let ContextGiven { context } = self.shared.request(&ContextAsk {})?;
+        let unknown = || {
+            let text = format!("the daemon gave context {context}, which is none");
+            RequestError::Refused(Failed::new(FailKind::BadRequest, text))
+        };
+        let context = ContextId::from_number(context).ok_or_else(unknown)?;
+        Ok(self.in_context(context))
+    }
+
+    /// A handle of this task in that context.
+    #[must_use]
+    pub fn in_context(&self, context: ContextId) -> Task {
+        Task::new(Arc::clone(&self.shared), context)
+    }
+
+    /// The context of this handle.
+    pub fn context_id(&self) -> ContextId {
+        self.context
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Daemon, context::Timer, effect::Effect};
 use crate::{AgreementOutput, Applied, HostPhase, Output};
-use vm_wire::agreed::ExitStatus;
+use vm_wire::{HostId, agreed::ExitStatus};
 
 impl Daemon {
     pub(super) fn tick(&mut self) {
@@ -199,13 +199,7 @@ impl Daemon {
                 self.restarts.review_recoveries(&mut self.cx);
                 self.suspensions.review_all(&mut self.cx);
             }
-            Applied::HostGone(host) | Applied::HostDead(host) => {
-                self.on_host_lost(host);
-                self.arrival.review(&mut self.cx);
-                self.review_coordinators();
-                self.restarts.review_recoveries(&mut self.cx);
-                self.suspensions.review_all(&mut self.cx);
-            }
+            Applied::HostGone(host) | Applied::HostDead(host) => self.on_host_departed(host),
             Applied::Spawned(record) => {
                 self.on_spawned(&record);
                 self.tell_runs_of_links();
@@ -280,6 +274,14 @@ impl Daemon {
             Applied::Halted => self.on_halted(index),
             Applied::Void(change, why) => self.on_void(change, why),
         }
+    }
+
+    fn on_host_departed(&mut self, host: HostId) {
+        self.on_host_lost(host);
+        self.arrival.review(&mut self.cx);
+        self.review_coordinators();
+        self.restarts.review_recoveries(&mut self.cx);
+        self.suspensions.review_all(&mut self.cx);
     }
 
     /// Whether this host takes no new tasks.
