@@ -14,8 +14,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional, TextIO, TypeVar
 
 import pytest
 
@@ -151,22 +152,30 @@ class Run:
 
     def __init__(self, machine: Machine, words: list[str]) -> None:
         self.machine = machine
+        self.errors = tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
             machine.words(*words),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self.errors,
             text=True,
             preexec_fn=end_with_us,
         )
 
+    def read(self, read: Callable[[TextIO], str]) -> str:
+        """Reads from the output; kills the console when that takes too long."""
+        assert self.process.stdout is not None
+        limit = threading.Timer(PATIENCE, self.process.kill)
+        limit.start()
+        try:
+            return read(self.process.stdout)
+        finally:
+            limit.cancel()
+
     def line(self) -> str:
         """The next line of the output."""
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            _, errors = self.process.communicate(timeout=PATIENCE)
-            raise AssertionError(f"the output ends: {errors}\n{self.machine.logs()}")
+        line = self.read(lambda output: output.readline())
+        assert line, f"the output ends: {self.end()}\n{self.machine.logs()}"
         return line.rstrip("\n")
 
     def until(self, end: str) -> list[str]:
@@ -178,13 +187,13 @@ class Run:
 
     def end(self) -> tuple[int, str, str]:
         """Waits for the end. Returns the status, and what is left of the output and the errors."""
-        try:
-            output, errors = self.process.communicate(timeout=PATIENCE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            output, errors = self.process.communicate()
-            raise AssertionError(f"it does not end: {output}{errors}\n{self.machine.logs()}")
-        return self.process.returncode, output, errors
+        output = self.read(lambda output: output.read())
+        status = self.process.wait()
+        self.errors.seek(0)
+        errors = self.errors.read()
+        ended = status != -signal.SIGKILL
+        assert ended, f"it does not end: {output}{errors}\n{self.machine.logs()}"
+        return status, output, errors
 
     def ends_well(self) -> str:
         """Waits for the end, which must be a good one. Returns the rest of the output."""
