@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 use vm_integration::cluster::{
     Cluster,
-    client::NONE_LOST,
+    client::{Finished, NONE_LOST},
     compiled::{Library, installed},
 };
 use vm_wire::agreed::ExitStatus;
@@ -111,28 +111,42 @@ fn a_cpp_program_is_a_task() {
     console.ends_well("there is no such task");
 }
 
-#[test]
-fn the_fortran_example_computes_pi_while_a_member_moves() {
-    let version = Command::new("gfortran").arg("--version").output();
-    if version.is_err() {
+/// Runs a Fortran program on two hosts. `None`: there is no compiler here.
+fn fortran(source: &str) -> Option<Finished> {
+    if Command::new("gfortran").arg("--version").output().is_err() {
         eprintln!("skipped: there is no gfortran here; see .ci/run");
-        return;
+        return None;
     }
     let library = installed();
     let prefix = library.prefix().display().to_string();
     let module = format!("{prefix}/include/vm.f90");
     let options = ["-std=f2018", "-J", &prefix, &module];
-    let program = library.program("gfortran", "examples/fortran/pi.f90", &options);
+    let program = library.program("gfortran", source, &options);
     let cluster = Cluster::on_loopback(2);
     let mut console = cluster.nodes[0].client();
     console.run(&program.display().to_string(), &[]);
-    let finished = console.finish();
+    Some(console.finish())
+}
+
+#[test]
+fn the_fortran_example_computes_pi_while_a_member_moves() {
+    let Some(finished) = fortran("examples/fortran/pi.f90") else {
+        return;
+    };
     assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
-    assert!(
-        finished.stdout.contains("a member moved from h"),
-        "{finished:?}"
-    );
-    assert!(finished.stdout.contains("pi is 3.14159265"), "{finished:?}");
+    let output = &finished.stdout;
+    assert!(output.contains("a member moved from h"), "{finished:?}");
+    assert!(output.contains("pi is 3.14159265"), "{finished:?}");
+}
+
+#[test]
+fn arguments_of_every_kind_go_from_fortran_to_the_library_and_back() {
+    let Some(finished) = fortran("integration/tests/c_library/calls.f90") else {
+        return;
+    };
+    assert_eq!(finished.status, ExitStatus::Code(0), "{finished:?}");
+    let line = "all calls of Fortran are right";
+    assert!(finished.stdout.contains(line), "{finished:?}");
 }
 
 #[test]
