@@ -213,6 +213,49 @@ pub enum Command {
         action: ImageAction,
     },
 
+    /// Print words: in a file of commands, or before the result of another command.
+    #[command(after_long_help = ECHO_HELP)]
+    Echo {
+        /// The words.
+        #[arg(
+            value_name = "WORD",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        words: Vec<String>,
+    },
+
+    /// Carry out the commands in a file, up to the first that fails.
+    #[command(after_long_help = SOURCE_HELP)]
+    Source {
+        /// The file.
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+    },
+
+    /// At the prompt, or in a file: let a name stand for a command, or list the names that do.
+    #[command(after_long_help = ALIAS_HELP)]
+    Alias {
+        /// The name. Without words after it, its meaning is shown.
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+        /// The command that it stands for, with its first arguments.
+        #[arg(
+            value_name = "WORD",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        words: Vec<String>,
+    },
+
+    /// Remove aliases.
+    #[command(after_long_help = UNALIAS_HELP)]
+    Unalias {
+        /// Their names.
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
+
     /// Show the release and protocol of this console and of the daemon.
     #[command(after_long_help = VERSION_HELP)]
     Version,

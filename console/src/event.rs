@@ -21,6 +21,10 @@ use vm_wire::{
 /// A result of a command, or of a run, that is shown.
 #[derive(Debug)]
 pub enum Event<'a> {
+    /// Words of the user.
+    Echo(&'a [String]),
+    /// Names, and the words for which they stand.
+    Aliases(&'a [(&'a str, &'a [String])]),
     /// The machine.
     Conf(&'a Conf),
     /// Tasks, and applications that are suspended.

@@ -16,7 +16,12 @@ mod suspend;
 mod tasks;
 mod version;
 
-use crate::{command::Command, exit, failure::ClientError};
+use crate::{
+    command::Command,
+    event::Event,
+    exit,
+    failure::{ClientError, UsageError},
+};
 pub use console::{Console, report};
 
 impl Console {
@@ -60,6 +65,12 @@ impl Console {
             Command::Delete { hosts } => self.delete(hosts),
             Command::Halt { yes } => self.halt(*yes),
             Command::Image { action } => self.image(action),
+            Command::Echo { words } => self.done(&Event::Echo(words)),
+            Command::Source { .. } | Command::Alias { .. } | Command::Unalias { .. } => {
+                let text =
+                    "an alias holds until its prompt or file ends: set it there, or in ~/.vmrc";
+                Err(UsageError(text.to_owned()).into())
+            }
             Command::Version => self.version(),
             Command::Help { command } => self.help(command.iter().map(String::as_str)),
             Command::Quit => Ok(exit::DONE),

@@ -48,7 +48,7 @@ mod terminal;
 mod fake;
 
 use clap::Parser;
-use command::Cli;
+use command::{Cli, Command};
 use execute::Console;
 use failure::UsageError;
 use interrupt::Interrupt;
@@ -115,6 +115,7 @@ fn console(cli: &Cli, renderer: Renderer) -> anyhow::Result<u8> {
     let interrupt = Rc::new(Interrupt::install(!commands_on_stdin)?);
     let mut console = Console::new(dir, interrupt, renderer, commands_on_stdin);
     match &cli.command {
+        Some(Command::Source { file }) => repl::file(console, file),
         Some(command) => console.execute(command),
         None if io::stdin().is_terminal() => repl::interactive(console),
         None => repl::script(console, io::stdin().lock()),

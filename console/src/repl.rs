@@ -1,13 +1,16 @@
 //! Reads commands one after the other: at a prompt, or from a file or pipe.
 //!
-//! Both use the grammar of the command line. The prompt has a history and completion (see
-//! [`complete`]), and continues after an error. A file of commands ends at the first command that
-//! fails, with the exit code of that command.
+//! Both use the grammar of the command line, and several commands in a line with `;` between them. The
+//! prompt has a history and completion (see [`complete`]), and continues after an error. A file of
+//! commands ends at the first command that fails, with the exit code of that command. A few commands are
+//! carried out here, because they change what the next line means: `alias`, `unalias`, `source`.
 
 pub mod complete;
+mod session;
 
 use crate::{
     command::{self, Command, Line},
+    event::Event,
     execute::{self, Console},
     exit,
     failure::{self, UsageError},
@@ -18,10 +21,11 @@ use complete::Completer;
 use rustyline::{
     CompletionType, Config, Editor, Helper, error::ReadlineError, history::FileHistory,
 };
+use session::Session;
 use std::{
     cell::RefCell,
     env,
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io,
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
@@ -32,7 +36,7 @@ use std::{
 /// Lines that the history keeps.
 const HISTORY_LINES: usize = 1000;
 
-/// Reads commands at a prompt until the user leaves; returns the exit code.
+/// Reads the start-up file, then commands at a prompt until the user leaves; returns the exit code.
 ///
 /// # Errors
 /// If the terminal cannot be used, or no daemon can be reached or started.
@@ -42,6 +46,12 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
         "machine {}, this host is {}; 'help' lists the commands",
         daemon.machine, daemon.host
     ))?;
+    let mut session = Session::default();
+    if let Some(file) = start_file()
+        && let Next::Leave(code) = source(&mut console, &mut session, &file)?
+    {
+        return Ok(code);
+    }
     let console = Rc::new(RefCell::new(console));
     let config = Config::builder()
         .completion_type(CompletionType::List)
@@ -59,7 +69,9 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
     loop {
         match editor.readline("vm> ") {
             Ok(line) => {
-                if let Next::Leave(_) = execute_line(&mut console.borrow_mut(), &line)? {
+                if let Next::Leave(_) =
+                    execute_line(&mut console.borrow_mut(), &mut session, &line)?
+                {
                     break;
                 }
             }
@@ -82,14 +94,62 @@ pub fn interactive(mut console: Console) -> anyhow::Result<u8> {
 /// # Errors
 /// If reading or writing fails.
 pub fn script(mut console: Console, lines: impl io::BufRead) -> anyhow::Result<u8> {
+    let (Next::Line(code) | Next::Leave(code)) =
+        execute_lines(&mut console, &mut Session::default(), lines)?;
+    Ok(code)
+}
+
+/// Carries out the commands in a file, as [`script`] does.
+///
+/// # Errors
+/// If writing fails.
+pub fn file(mut console: Console, file: &Path) -> anyhow::Result<u8> {
+    let (Next::Line(code) | Next::Leave(code)) =
+        source(&mut console, &mut Session::default(), file)?;
+    Ok(code)
+}
+
+fn execute_lines(
+    console: &mut Console,
+    session: &mut Session,
+    lines: impl io::BufRead,
+) -> anyhow::Result<Next> {
     for line in lines.lines() {
-        match execute_line(&mut console, &line?)? {
-            Next::Leave(code) => return Ok(code),
+        match execute_line(console, session, &line?)? {
             Next::Line(exit::DONE) => {}
-            Next::Line(code) => return Ok(code),
+            other => return Ok(other),
         }
     }
-    Ok(exit::DONE)
+    Ok(Next::Line(exit::DONE))
+}
+
+/// Carries out the commands in a file; a file that cannot be read is an error that is shown.
+fn source(console: &mut Console, session: &mut Session, file: &Path) -> anyhow::Result<Next> {
+    let opened = session.enter_file().map_err(anyhow::Error::from);
+    let opened = opened.and_then(|()| {
+        let cannot = |error: io::Error| {
+            session.leave_file();
+            UsageError(format!(
+                "cannot read commands from {}: {error}",
+                file.display()
+            ))
+        };
+        Ok(io::BufReader::new(File::open(file).map_err(cannot)?))
+    });
+    match opened {
+        Ok(lines) => {
+            let next = execute_lines(console, session, lines);
+            session.leave_file();
+            next
+        }
+        Err(error) => Ok(Next::Line(shown(console, &error)?)),
+    }
+}
+
+/// Shows an error, and returns its exit code.
+fn shown(console: &mut Console, error: &anyhow::Error) -> anyhow::Result<u8> {
+    execute::report(&mut console.renderer, error)?;
+    Ok(exit::of_error(error))
 }
 
 /// The effect of a line on the following lines.
@@ -101,10 +161,25 @@ enum Next {
     Leave(u8),
 }
 
-fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
-    let words = match shell_words::split(line) {
+/// Carries out the commands of a line, up to the first that fails.
+fn execute_line(console: &mut Console, session: &mut Session, line: &str) -> anyhow::Result<Next> {
+    for command in session::commands(line) {
+        match execute_command(console, session, command)? {
+            Next::Line(exit::DONE) => {}
+            other => return Ok(other),
+        }
+    }
+    Ok(Next::Line(exit::DONE))
+}
+
+fn execute_command(
+    console: &mut Console,
+    session: &mut Session,
+    command: &str,
+) -> anyhow::Result<Next> {
+    let words = match shell_words::split(command) {
         Ok(words) if words.is_empty() => return Ok(Next::Line(exit::DONE)),
-        Ok(words) => words,
+        Ok(words) => session.expand(words),
         Err(_) => {
             console
                 .renderer
@@ -134,14 +209,24 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
     if line.format.json {
         console.renderer.set_audience(Audience::Programs);
     }
-    let result = console.execute(&line.command);
+    let result = match &line.command {
+        Command::Source { file } => {
+            let next = source(console, session, file);
+            console.renderer.set_audience(audience);
+            return next;
+        }
+        Command::Alias { name, words } => alias(console, session, name.as_deref(), words),
+        Command::Unalias { names } => names
+            .iter()
+            .try_for_each(|name| session.remove_alias(name))
+            .map(|()| exit::DONE)
+            .map_err(Into::into),
+        command => console.execute(command),
+    };
     let code = match result {
         Ok(code) => code,
         Err(error) if failure::is_broken_pipe(&error) => return Err(error),
-        Err(error) => {
-            execute::report(&mut console.renderer, &error)?;
-            exit::of_error(&error)
-        }
+        Err(error) => shown(console, &error)?,
     };
     console.renderer.set_audience(audience);
     Ok(match line.command {
@@ -149,6 +234,22 @@ fn execute_line(console: &mut Console, line: &str) -> anyhow::Result<Next> {
         Command::Halt { .. } if code == exit::DONE => Next::Leave(code),
         _ => Next::Line(code),
     })
+}
+
+/// Sets an alias, or shows those that are set.
+fn alias(
+    console: &mut Console,
+    session: &mut Session,
+    name: Option<&str>,
+    words: &[String],
+) -> anyhow::Result<u8> {
+    match name {
+        Some(name) if !words.is_empty() => session.set_alias(name, words)?,
+        _ => console
+            .renderer
+            .show(&Event::Aliases(&session.aliases(name)?))?,
+    }
+    Ok(exit::DONE)
 }
 
 /// Whether an error of parsing these words is shown as JSON.
@@ -188,10 +289,20 @@ fn save_history<H: Helper>(editor: &mut Editor<H, FileHistory>, file: &Path) -> 
 }
 
 fn history_file() -> Option<PathBuf> {
-    match env::var_os("VM_HISTORY") {
+    file_of("VM_HISTORY", ".vm_history")
+}
+
+/// The commands that the prompt begins with, if there are some.
+fn start_file() -> Option<PathBuf> {
+    file_of("VM_RC", ".vmrc").filter(|file| file.exists())
+}
+
+/// The file that a variable names, or else that one in the home folder; none if the variable is empty.
+fn file_of(variable: &str, name: &str) -> Option<PathBuf> {
+    match env::var_os(variable) {
         Some(file) if file.is_empty() => None,
         Some(file) => Some(file.into()),
-        None => env::home_dir().map(|home| home.join(".vm_history")),
+        None => env::home_dir().map(|home| home.join(name)),
     }
 }
 

@@ -16,6 +16,7 @@ Environment:
   VM_DIR       the daemon's folder, unless --dir is given
   VM_LAUNCHER  how `add` starts a daemon on another host
   VM_HISTORY   file of the prompt's history (default ~/.vm_history)
+  VM_RC        commands that the prompt begins with (default ~/.vmrc)
 
 Example:
   vm run ./program arguments
@@ -353,3 +354,32 @@ Ctrl-D does the same.
 
 Example:
   vm> quit";
+
+pub(super) const ECHO_HELP: &str = "\
+With --json before the command: one line with the key `echo`.
+
+Example:
+  echo now on two hosts; conf";
+
+pub(super) const SOURCE_HELP: &str = "\
+A line holds commands as at the prompt, several with `;` between them. What
+follows a `#` at the beginning of a word is a comment. Aliases that the file
+sets hold afterwards. The prompt begins with the commands in ~/.vmrc.
+
+Example:
+  source nodes.vm
+  vm source nodes.vm";
+
+pub(super) const ALIAS_HELP: &str = "\
+An alias is replaced where a command begins, and once: `alias ps ps --json` is
+no circle. It holds until this console ends; put it into ~/.vmrc to keep it.
+
+Example:
+  alias w ps
+  alias go run --checkpoint-every 10m
+  go ./simulate
+  alias";
+
+pub(super) const UNALIAS_HELP: &str = "\
+Example:
+  unalias w go";

@@ -37,6 +37,11 @@ pub(super) fn event(machine: MachineId, event: &Event) -> Value {
         Event::ImageMade(made) => image::made_json(made),
         Event::Image(report) => image::json(report),
         Event::ImageVerified(file, verdict) => image::verdict_json(file, verdict),
+        Event::Echo(words) => json!({ "echo": words }),
+        Event::Aliases(all) => {
+            let row = |(name, words): &(&str, &[String])| json!({ "name": name, "words": words });
+            json!({ "aliases": all.iter().map(row).collect::<Vec<_>>() })
+        }
         Event::Version(daemon) => version::json(*daemon),
         Event::Help(text) => json!({ "help": text }),
         Event::RunStarted(master) => json!({ "event": "started", "tid": master.show(machine) }),

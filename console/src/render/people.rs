@@ -40,6 +40,13 @@ pub(super) fn event(machine: MachineId, event: &Event) -> String {
         Event::ImageMade(made) => image::made(made),
         Event::Image(report) => image::people(report),
         Event::ImageVerified(file, verdict) => image::verdict(file, verdict),
+        Event::Echo(words) => words.join(" ") + "\n",
+        Event::Aliases(all) => {
+            let line = |(name, words): &(&str, &[String])| {
+                format!("alias {name} {}\n", shell_words::join(*words))
+            };
+            all.iter().map(line).collect()
+        }
         Event::Version(daemon) => version::text(*daemon),
         Event::Help(text) => (*text).to_owned(),
         // `Renderer::show` treats these three itself.

@@ -132,8 +132,13 @@ impl Screen {
     }
 }
 
-/// `vm` in the foreground of that terminal.
+/// `vm` in the foreground of that terminal, without files of the user.
 pub fn vm_on(terminal: &File, dir: &Path, words: &[&str]) -> Guarded {
+    vm_with(terminal, dir, words, Path::new(""))
+}
+
+/// `vm` in the foreground of that terminal, which begins with the commands in that file.
+pub fn vm_with(terminal: &File, dir: &Path, words: &[&str], start_file: &Path) -> Guarded {
     let end = || Stdio::from(terminal.try_clone().unwrap());
     Guarded::spawn(
         Command::new("setsid")
@@ -141,6 +146,7 @@ pub fn vm_on(terminal: &File, dir: &Path, words: &[&str]) -> Guarded {
             .arg(dir)
             .args(words)
             .env("VM_HISTORY", "")
+            .env("VM_RC", start_file)
             // Completion needs a terminal that can move the cursor.
             .env("TERM", "xterm")
             .stdin(end())
