@@ -142,6 +142,7 @@ impl Task {
             }
             Ok(Attempt::Done(operation(core, now)))
         })?;
+        self.shared.share();
         Ok(Request {
             shared: Arc::clone(&self.shared),
             operation: Some(operation),
@@ -264,6 +265,8 @@ impl Drop for Request {
             Operation::Send(id) => core.started.forget(id),
             Operation::Receive(id, _) => core.endpoint.cancel_receive(id),
         }
+        // Another thread may wait for the message of a receive.
+        self.shared.wake(&core);
     }
 }
 

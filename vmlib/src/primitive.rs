@@ -20,6 +20,7 @@
 //! a later call would write.
 
 mod routes;
+mod state;
 
 use crate::{
     awaited::Awaited,
@@ -32,7 +33,7 @@ use crate::{
     interrupt, interruption,
     link::{Incoming, Outgoing, ReadResult, Ready, Sockets},
     orders::{are_awaited, are_called, is_ordered, is_portable},
-    portable_state::{LibraryState, Own},
+    portable_state::Own,
     requests::Requests,
     resend,
     ring::{self, NARROW, Rings, Until, Watch},
@@ -44,7 +45,10 @@ use std::{
     collections::{BTreeSet, VecDeque},
     num::NonZero,
     ops::{Deref, DerefMut},
-    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread::available_parallelism,
     time::Duration,
 };
@@ -73,6 +77,8 @@ pub(crate) struct Shared {
     pub(crate) own: Mutex<Own>,
     /// The program's functions for messages.
     pub(crate) functions: Functions,
+    /// Whether several threads may make calls.
+    is_shared: AtomicBool,
 }
 
 /// How far a task is on its way out of the machine.
@@ -117,6 +123,8 @@ pub(crate) struct Core {
     /// How often the task was frozen, as far as this knows.
     renewals: u32,
     poller: Poller,
+    /// The number of the inbox ([`Endpoint::news`]) when that thread began to poll.
+    polled_news: u64,
     /// The task for whose messages alone the attempt that was just made waits. Short messages of other
     /// tasks may be left in their rings for [`NARROW`].
     pub(crate) only: Option<Tid>,
@@ -179,6 +187,7 @@ impl Shared {
             looked: Time::default(),
             renewals: freeze::renewals(),
             poller: Poller::Nobody,
+            polled_news: 0,
             only: None,
             two_phase: TwoPhase::default(),
             sleepers: 0,
@@ -190,44 +199,13 @@ impl Shared {
             changed: Condvar::new(),
             own: Mutex::default(),
             functions: Functions::default(),
+            is_shared: AtomicBool::new(false),
         }
     }
 
-    /// The state from which another process continues in place of this one, unless another thread is
-    /// within a call. `asks`: a request of this thread is under way, and will be repeated.
-    pub(crate) fn state(&self, core: &Core, asks: bool) -> Option<LibraryState> {
-        let is_started = |to: &Tid| core.started.is_half_sent(*to);
-        let quiet = core.busy.iter().all(is_started) && (asks || !core.requests.is_open());
-        quiet.then(|| LibraryState {
-            welcome: Welcome {
-                generation: core.endpoint.generation(),
-                ..self.welcome.clone()
-            },
-            endpoint: core.endpoint.state(),
-            request: core.requests.last(),
-            strays: core.strays.iter().map(Received::state).collect(),
-            started: core.started.state(),
-        })
-    }
-
-    /// The task whose process was made of that.
-    pub(crate) fn of(state: LibraryState, sockets: Sockets) -> Self {
-        let config = EndpointConfig {
-            me: state.welcome.tid,
-            window_bytes: state.welcome.window_bytes,
-            inbox_bytes: state.welcome.inbox_bytes,
-            epoch: state.welcome.epoch,
-            generation: state.welcome.generation,
-            ring_after: Some(ring::ASK_AFTER),
-        };
-        let shared = Shared::new(state.welcome, sockets);
-        let mut core = shared.core.lock().unwrap_or_else(PoisonError::into_inner);
-        core.endpoint = Endpoint::of(now(), state.endpoint, config);
-        core.requests = Requests::after(state.request);
-        core.strays = state.strays.into_iter().map(Into::into).collect();
-        core.started = StartedSends::of(state.started);
-        drop(core);
-        shared
+    /// Another thread may make calls from now on: the handle of a task, or a request, can go there.
+    pub(crate) fn share(&self) {
+        self.is_shared.store(true, Relaxed);
     }
 
     /// Makes a call of the running task that orders for it do not leave waiting: its attempt looks for
@@ -395,6 +373,10 @@ impl Shared {
             }
             if read {
                 core.poller = core.poller_of(&rings);
+                core.polled_news = core.endpoint.news();
+                if self.is_shared.load(Relaxed) {
+                    ring::make_wake();
+                }
             }
             drop(core);
             let begin = now();
@@ -442,9 +424,10 @@ impl Shared {
         result
     }
 
-    /// Lets the other threads look again.
+    /// Lets the other threads look again. The thread that polls learns of nothing that has not come by
+    /// its sockets and rings, such as a message of this task to itself.
     pub(crate) fn wake(&self, core: &Core) {
-        if core.is_polled_too_little() {
+        if core.is_polled_too_little() || core.has_news_for_poller() {
             ring::wake_own();
         }
         if core.sleepers > 0 {

@@ -36,6 +36,7 @@ impl Task {
     /// A handle of the same task, in the same context, for another thread.
     #[must_use]
     pub fn clone_handle(&self) -> Task {
+        self.shared.share();
         Task::new(Arc::clone(&self.shared), self.context)
     }
 
@@ -122,6 +123,7 @@ impl Task {
     /// A handle of this task in that context.
     #[must_use]
     pub fn in_context(&self, context: ContextId) -> Task {
+        self.shared.share();
         Task::new(Arc::clone(&self.shared), context)
     }
 

@@ -14,3 +14,4 @@ pub(crate) mod process;
 mod recv_into;
 mod relay;
 mod requests;
+mod threads;

@@ -15,8 +15,10 @@
 //! messages do not count: if they closed the inbox, they could never become whole. So an inbox
 //! holds at most its limit, and one message and one window of each sender.
 
+mod handled;
+
 use crate::{
-    handlers::{HandlerId, Handlers},
+    handlers::Handlers,
     message::{Envelope, Filter, Key, Received, ReceivedState, Selection},
     posted::{Buffer, Incomplete, NotFilled, Posted, Room},
     receives::{Arrived, ReceiveId, Receives},
@@ -57,6 +59,8 @@ pub struct Inbox {
     parts: BTreeMap<Tid, Part>,
     /// Number of messages that became whole.
     arrivals: u64,
+    /// Number of times that a message was added which a receive may wait for.
+    news: u64,
     /// Receives that were started, with the messages that they hold.
     receives: Receives,
     /// Functions of the program, with the messages that wait for them.
@@ -115,6 +119,7 @@ impl Inbox {
             conversations: BTreeMap::new(),
             parts: BTreeMap::new(),
             arrivals: 0,
+            news: 0,
             receives: Receives::default(),
             handlers: Handlers::default(),
             posted: None,
@@ -310,7 +315,9 @@ impl Inbox {
         if self.handlers.select(&message.key()) {
             return Some(message);
         }
-        self.receives.offer(self.arrivals, message).err()
+        let left = self.receives.offer(self.arrivals, message).err();
+        self.news += u64::from(left.is_none());
+        left
     }
 
     /// Adds an unread message at the place of its arrival number.
@@ -319,6 +326,7 @@ impl Inbox {
         if posted.is_some_and(|posted| posted.filter().selects(&message)) {
             self.unland_part();
         }
+        self.news += 1;
         self.unread_bytes += message.cost();
         let conversation = self.conversations.entry(message.context).or_default();
         conversation.insert(arrival, message);
@@ -367,41 +375,14 @@ impl Inbox {
         self.receives = receives;
     }
 
+    /// A number that changes when a message is added which a receive may wait for, started or not.
+    pub fn news(&self) -> u64 {
+        self.news
+    }
+
     /// Number of the receives that were started and neither claimed nor cancelled.
     pub fn receives(&self) -> usize {
         self.receives.len()
-    }
-
-    /// Adds a handler: it gets the unread messages that it selects, and all later ones that no earlier
-    /// handler selects. Receives select these messages only if they say so ([`Filter::handled`]).
-    pub fn add_handler(&mut self, filter: Filter) -> HandlerId {
-        self.handlers.add(filter)
-    }
-
-    /// Removes a handler. Started receives may take the messages that it did not get.
-    pub fn remove_handler(&mut self, id: HandlerId) {
-        self.handlers.remove(id);
-        let mut receives = std::mem::take(&mut self.receives);
-        receives.choose(|filter| self.take_arrived(filter));
-        self.receives = receives;
-    }
-
-    /// Number of the handlers.
-    pub fn handlers(&self) -> usize {
-        self.handlers.len()
-    }
-
-    /// Removes the first message that a handler selects.
-    pub fn take_handled(&mut self) -> Option<(HandlerId, Received)> {
-        let find = |context: u32| {
-            let conversation = self.conversations.get(&context)?;
-            let arrival = conversation.find_handled(context, &self.handlers)?;
-            Some((arrival, context))
-        };
-        let (arrival, context) = self.handlers.contexts().filter_map(find).min()?;
-        let message = self.remove(context, arrival);
-        let id = self.handlers.of(&message.key())?;
-        Some((id, message))
     }
 
     /// Posts the buffer of a receive call. A message that the call selects, and of which a part has come,
@@ -597,14 +578,6 @@ impl Conversation {
         });
         let first = |arrivals: &VecDeque<u64>| arrivals.iter().copied().find(accepts);
         selected.filter_map(|(_, arrivals)| first(arrivals)).min()
-    }
-
-    /// Arrival number of the first message that a handler selects.
-    fn find_handled(&self, context: u32, handlers: &Handlers) -> Option<u64> {
-        let all = self.arrivals.iter();
-        all.filter(|((from, tag), _)| handlers.select(&Key::new(context, *from, *tag)))
-            .filter_map(|(_, arrivals)| arrivals.front().copied())
-            .min()
     }
 
     /// Adds a message, which may have arrived before others that are here.

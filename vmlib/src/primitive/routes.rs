@@ -79,6 +79,17 @@ impl Core {
         self.poller == Poller::Full && self.endpoint.inbox_full().is_none()
     }
 
+    /// Whether a message has come since a thread began to poll, which has not come by its sockets.
+    pub(super) fn has_news_for_poller(&self) -> bool {
+        self.poller != Poller::Nobody && self.endpoint.news() != self.polled_news
+    }
+
+    /// Whether a thread polls, and nothing is due.
+    #[cfg(test)]
+    pub(crate) fn is_polled(&self) -> bool {
+        self.poller != Poller::Nobody && self.endpoint.deadline().is_none()
+    }
+
     pub(super) fn rings_after_freeze(&mut self) {
         self.rings.after_freeze(&mut self.endpoint, &mut self.out);
     }

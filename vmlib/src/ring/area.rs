@@ -363,6 +363,10 @@ pub(crate) fn wake_own() {
 /// Makes an eventfd that wakes this task, unless a ring has brought one. Without it, a thread that waits
 /// learns of another one's wish when its time is over.
 pub(crate) fn make_wake() {
+    #[cfg(test)]
+    if !crate::tests::process::is_alone() {
+        return;
+    }
     let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
     if wake() < 0
         && let Ok(fd) = eventfd(0, flags)

@@ -37,6 +37,11 @@ impl Endpoint {
         self.inbox.cancel_receive(id);
     }
 
+    /// A number that changes when a message is added which a receive may wait for, started or not.
+    pub fn news(&self) -> u64 {
+        self.inbox.news()
+    }
+
     /// Number of the receives that were started and neither completed nor cancelled.
     pub fn receives(&self) -> usize {
         self.inbox.receives()
