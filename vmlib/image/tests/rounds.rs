@@ -174,7 +174,8 @@ fn direct_reads_put_all_memory_into_the_last_round() {
 fn a_missing_processor_feature_is_refused_before_memory_is_read() {
     let folder = run::open_folder();
     let image = folder.path().join("image");
-    assert!(output(command(&["save", "1"], &image), User::Same).starts_with("here: 0"));
+    let saved = output(command(&["save", "1"], &image), User::Same);
+    assert!(saved.starts_with("here: 0"), "{saved}");
     let mut bytes = fs::read(&image).expect("the image");
     let start = Prefix::LEN + Section::LEN;
     bytes.truncate(start + Cpu::LEN);

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     Group, SendError, Task,
     barrier_message::{BARRIER, go_before},
+    clock::recent,
     error::{GroupError, RecvError},
     group::context,
     primitive::Shared,
@@ -23,7 +24,7 @@ use std::{
     ops::Range,
     sync::{Mutex, MutexGuard, PoisonError},
 };
-use vm_wire::Tid;
+use vm_wire::{Tid, limits};
 
 /// The members that may wait for a part of this member: they are told when the call fails here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -193,9 +194,14 @@ impl Call<'_> {
             from,
             next_barrier: self.handle.next,
         };
+        let mut slow_at = Some(recent() + limits::AWAIT_ASK);
         loop {
-            match self.shared.await_part(&wanted)? {
+            match self.shared.await_part(&wanted, slow_at)? {
                 Found::Part(part) => return Ok(part),
+                Found::Slow => {
+                    slow_at = None;
+                    self.announce(from)?;
+                }
                 Found::Broken(cause) => return Err(self.error(cause)),
                 Found::Behind(behind) => {
                     behind.into_iter().try_for_each(|tid| self.announce(tid))?;

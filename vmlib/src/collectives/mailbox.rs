@@ -35,6 +35,9 @@ pub(super) enum Found {
     Broken(Cause),
     /// These members are in calls under an older version: they are to be told the newer one.
     Behind(BTreeSet<Tid>),
+    /// Nothing has come until the given time. The awaited member is to be told of this call: it may be in
+    /// another one, in which it waits as well.
+    Slow,
     /// These members wait in a barrier that is over for this one: they are to be let through.
     Late(Vec<Tid>),
 }
@@ -73,9 +76,21 @@ impl Shared {
         })
     }
 
-    /// Waits for the part, or until it cannot come.
-    pub(super) fn await_part(&self, wanted: &Wanted<'_>) -> Result<Found, GroupError> {
-        self.run(|core, now| wanted.look(core, now))
+    /// Waits for the part, or until it cannot come, or until `slow_at`.
+    pub(super) fn await_part(
+        &self,
+        wanted: &Wanted<'_>,
+        slow_at: Option<Time>,
+    ) -> Result<Found, GroupError> {
+        self.run(|core, now| {
+            Ok(match wanted.look(core, now)? {
+                Attempt::Wait(_) if slow_at.is_some_and(|at| now >= at) => {
+                    Attempt::Done(Found::Slow)
+                }
+                Attempt::Wait(_) => Attempt::Wait(slow_at),
+                done => done,
+            })
+        })
     }
 }
 
@@ -220,6 +235,9 @@ impl Wanted<'_> {
                 Cause::Version { newer },
                 matches!(control, Control::Failed(_)),
             ),
+            (Some(Control::Here), Ordering::Equal) if part.stamp.kind != self.stamp.kind => {
+                Meaning::Broken(Cause::OutOfStep { tid: from }, false)
+            }
             (Some(Control::Here), _) => match newer < self.stamp.version {
                 true => Meaning::Behind,
                 false => Meaning::Drop,

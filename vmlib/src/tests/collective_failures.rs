@@ -344,6 +344,29 @@ fn members_that_make_different_calls_are_told() {
 }
 
 #[test]
+fn members_that_wait_for_each_other_in_different_calls_are_told() {
+    // Instance 0 gets parts of another call from a member that it does not wait for.
+    let exchanges = run(4, |task, group| match group.instance() {
+        0 => task.allreduce(&group, Op::Sum, &[1u8]).map(drop),
+        _ => task.allgather(&group, &[1u8]).map(drop),
+    });
+    // No member sends anything.
+    let silent = run(4, |task, group| match group.instance() {
+        0 => task.gather(&group, 0, &[1u8]).map(drop),
+        _ => task.broadcast_slice(&group, 0, &mut [1u8]),
+    });
+    for results in [exchanges, silent] {
+        let is_told = |result: &Result<(), GroupError>| {
+            matches!(
+                result,
+                Err(GroupError::OutOfStep { .. } | GroupError::Failed { .. })
+            )
+        };
+        assert!(results.iter().all(is_told), "{results:?}");
+    }
+}
+
+#[test]
 fn values_that_do_not_fit_fail_the_call_at_all_who_wait() {
     let results = run(4, |task, group| {
         let len = if group.instance() == 1 { 3 } else { 4 };
