@@ -38,7 +38,8 @@ impl Task {
     /// that was interrupted.
     ///
     /// A task that is moved or brought back keeps its handlers. A portable task adds them anew: the messages
-    /// are saved, functions are not.
+    /// are saved, functions are not. What a handler does within a call that has the task's value, such as
+    /// [`Task::recv_at`], is not in that value: there, a handler must not change what the value holds.
     ///
     /// ```no_run
     /// # fn example(vm: &vmlib::Task) -> Result<(), Box<dyn std::error::Error>> {

@@ -8,7 +8,8 @@
 //! inbox. Of the messages that it selects, it gets the one that became whole first, so a receive
 //! from any source keeps the order of each pair. A message that a started receive selects goes to it
 //! ([`crate::receives`]). A receive call may have posted a buffer, into which its message goes
-//! ([`crate::posted`]).
+//! ([`crate::posted`]). A message that a handler selects stays until the handler is called with it
+//! ([`crate::handlers`]).
 //!
 //! The inbox is *open* while the cost of whole unread messages is below its limit. The endpoint of
 //! a closed inbox acknowledges nothing, so every sender stops within its window. Incomplete
