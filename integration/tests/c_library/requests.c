@@ -45,6 +45,29 @@ static int echo(vm_task *vm, vm_tid caller)
     }
 }
 
+/* A message of one context is never received in another. */
+static void contexts(vm_task *vm)
+{
+    vm_task *library, *same, *none = vm;
+    vm_message *message;
+    vm_tid me = vm_mytid(vm);
+    CHECK(vm_context_number(vm) == 0 && vm_context_number(NULL) == VM_EINVAL);
+    CHECK(vm_context(vm, NULL) == VM_EINVAL);
+    CHECK(vm_context(vm, &library) == VM_OK && vm_context_number(library) > 0);
+    CHECK(vm_in_context(vm, (uint32_t)vm_context_number(library), &same) == VM_OK);
+    CHECK(vm_in_context(vm, UINT32_MAX, &none) == VM_EINVAL && none == NULL);
+    CHECK(vm_send(library, me, WORD, "library", 8) == VM_OK);
+    CHECK(vm_send(vm, me, WORD, "program", 8) == VM_OK);
+    CHECK(vm_recv(vm, me, WORD, &message) == VM_OK);
+    CHECK(strcmp(vm_message_data(message), "program") == 0);
+    CHECK(vm_message_free(message) == VM_OK);
+    CHECK(vm_try_recv(vm, me, VM_ANY_TAG, &message) == VM_NOTHING);
+    CHECK(vm_recv(same, me, WORD, &message) == VM_OK);
+    CHECK(strcmp(vm_message_data(message), "library") == 0);
+    CHECK(vm_message_free(message) == VM_OK);
+    CHECK(vm_task_free(library) == VM_OK && vm_task_free(same) == VM_OK);
+}
+
 static void requests(vm_task *vm, vm_tid other)
 {
     static double numbers[LEN];
@@ -163,6 +186,7 @@ int main(int argc, char **argv)
     CHECK(vm_spawn_start(vm, spawn, &other, 1, NULL) == VM_OK);
     CHECK(vm_spawn_free(spawn) == VM_OK);
     requests(vm, other);
+    contexts(vm);
     ids_and_hosts(vm, other);
     moves(vm, other);
     printf("all requests are right\n");

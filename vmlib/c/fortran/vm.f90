@@ -273,6 +273,33 @@ module libvm
       integer(c_int64_t) :: returned
     end function vm_index
 
+    ! vm_context - makes a handle of this task in a new context
+    function vm_context(vm, other) &
+        result(returned) bind(C, name="vm_context")
+      import
+      type(c_ptr), value :: vm
+      type(c_ptr), intent(inout) :: other
+      integer(c_int) :: returned
+    end function vm_context
+
+    ! vm_in_context - makes a handle of this task in a context that another task has made
+    function vm_in_context(vm, number, other) &
+        result(returned) bind(C, name="vm_in_context")
+      import
+      type(c_ptr), value :: vm
+      integer(c_int32_t), value :: number
+      type(c_ptr), intent(inout) :: other
+      integer(c_int) :: returned
+    end function vm_in_context
+
+    ! vm_context_number - the number of a handle's context, to be sent to other tasks; 0 for that in which a program begins
+    function vm_context_number(vm) &
+        result(returned) bind(C, name="vm_context_number")
+      import
+      type(c_ptr), value :: vm
+      integer(c_int64_t) :: returned
+    end function vm_context_number
+
     ! vm_siblings - stores the ids of the tasks that were spawned together with this one
     function vm_siblings(vm, tids, room, count) &
         result(returned) bind(C, name="vm_siblings")
@@ -390,6 +417,15 @@ module libvm
       integer(c_int32_t), value :: count
       integer(c_int) :: returned
     end function vm_spawn_count
+
+    ! vm_spawn_in_context - sets the context in which the tasks begin: that of the handle which vm_init makes there
+    function vm_spawn_in_context(spawn, number) &
+        result(returned) bind(C, name="vm_spawn_in_context")
+      import
+      type(c_ptr), value :: spawn
+      integer(c_int32_t), value :: number
+      integer(c_int) :: returned
+    end function vm_spawn_in_context
 
     ! vm_spawn_on - adds a host, by its name or number (h3), to those on which the tasks start in turn
     function vm_spawn_on(spawn, host) &

@@ -319,6 +319,30 @@ vm_tid vm_app(vm_task *vm);
  * Errors: those of every call. */
 int64_t vm_index(vm_task *vm);
 
+/* vm_context - makes a handle of this task in a new context
+ *
+ * A message belongs to one context, and a receive selects messages of one context alone, so a library that
+ * has a context of its own never meets the messages of its user, whatever tags both choose. No other call
+ * gets the same context. Messages that are sent and received through *other are in it; requests, groups and
+ * events are the same in all. *other is to be freed with vm_task_free.
+ *
+ * Errors: VM_ELIMIT (the machine has given all contexts). */
+int vm_context(vm_task *vm, vm_task **other);
+
+/* vm_in_context - makes a handle of this task in a context that another task has made
+ *
+ * number is what vm_context_number returned there; 0 is the context in which a program begins. *other is to
+ * be freed with vm_task_free.
+ *
+ * Errors: those of every call. */
+int vm_in_context(vm_task *vm, uint32_t number, vm_task **other);
+
+/* vm_context_number - the number of a handle's context, to be sent to other tasks; 0 for that in which a
+ * program begins
+ *
+ * Errors: those of every call. */
+int64_t vm_context_number(vm_task *vm);
+
 /* vm_siblings - stores the ids of the tasks that were spawned together with this one
  *
  * Itself is among them, and those that have ended are, too, in the order of vm_index. tids has room for
@@ -398,6 +422,14 @@ int vm_spawn_dir(vm_spawn *spawn, const char *dir);
  *
  * Errors: those of every call. */
 int vm_spawn_count(vm_spawn *spawn, uint32_t count);
+
+/* vm_spawn_in_context - sets the context in which the tasks begin: that of the handle which vm_init makes
+ * there
+ *
+ * number is that of vm_context_number. Without this call they begin in context 0.
+ *
+ * Errors: those of every call. */
+int vm_spawn_in_context(vm_spawn *spawn, uint32_t number);
 
 /* vm_spawn_on - adds a host, by its name or number (h3), to those on which the tasks start in turn
  *

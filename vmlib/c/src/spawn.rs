@@ -5,7 +5,7 @@ use crate::{
     code::{Code, Status},
     error::{Error, call},
     handle::{Handle, Kept, Table},
-    task::{copy_out, task},
+    task::{self, copy_out, task},
 };
 use std::{ffi::c_int, mem};
 use vmlib::{Spawn, SpawnError, Task, Tid};
@@ -137,6 +137,16 @@ pub extern "C" fn vm_spawn_dir(spawn: Handle<Description>, dir: Text<'_>) -> c_i
 pub extern "C" fn vm_spawn_count(spawn: Handle<Description>, count: u32) -> c_int {
     describe(spawn, |it| {
         it.count = count;
+        Ok(())
+    })
+}
+
+/// Sets the context in which the tasks begin.
+#[unsafe(no_mangle)]
+pub extern "C" fn vm_spawn_in_context(spawn: Handle<Description>, number: u32) -> c_int {
+    describe(spawn, |it| {
+        let context = task::context(number)?;
+        it.change(|spawn| spawn.in_context(context));
         Ok(())
     })
 }

@@ -8,7 +8,7 @@ use crate::{
     handle::{Handle, Kept, Table},
 };
 use std::ffi::c_int;
-use vmlib::{RequestError, Task, Tid};
+use vmlib::{ContextId, RequestError, Task, Tid};
 
 impl Kept for Task {
     const KIND: u8 = 1;
@@ -74,6 +74,45 @@ pub extern "C" fn vm_app(vm: Handle<Task>) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn vm_index(vm: Handle<Task>) -> i64 {
     value(|| vm.with(|task| task.index()), i64::from, i64::from)
+}
+
+/// The context of that number.
+pub fn context(number: u32) -> Result<ContextId, Error> {
+    ContextId::from_number(number).ok_or_else(|| {
+        let text = format!("{number} is no context: pass a number of vm_context_number");
+        Error::invalid(text)
+    })
+}
+
+/// A handle in a new context.
+#[unsafe(no_mangle)]
+pub extern "C" fn vm_context(vm: Handle<Task>, other: Out<'_, Handle<Task>>) -> c_int {
+    call(|| {
+        let mut place = other.place_with(Handle::NULL, "the place for the task")?;
+        place.put(Handle::keep(task(vm)?.context()?));
+        Ok(Status::Done)
+    })
+}
+
+/// A handle in the context of that number.
+#[unsafe(no_mangle)]
+pub extern "C" fn vm_in_context(
+    vm: Handle<Task>,
+    number: u32,
+    other: Out<'_, Handle<Task>>,
+) -> c_int {
+    call(|| {
+        let mut place = other.place_with(Handle::NULL, "the place for the task")?;
+        place.put(Handle::keep(task(vm)?.in_context(context(number)?)));
+        Ok(Status::Done)
+    })
+}
+
+/// The number of the handle's context.
+#[unsafe(no_mangle)]
+pub extern "C" fn vm_context_number(vm: Handle<Task>) -> i64 {
+    let number = || vm.with(|task| task.context_id().number());
+    value(number, i64::from, i64::from)
 }
 
 /// The tasks that were spawned together with this one.
