@@ -9,6 +9,7 @@ use std::{
 };
 use vm_endpoint::HandlerId;
 
+/// The function of one handler; locked while it is called.
 pub(crate) type Function = Arc<Mutex<dyn FnMut(Message) + Send>>;
 
 /// The functions of a task's handlers.

@@ -143,7 +143,7 @@ impl Shared {
             }
             drop(calling);
             core = self.lock();
-            // What came meanwhile may be for threads that sleep.
+            // Messages that came meanwhile may be for threads that sleep.
             self.wake(&core);
         }
         core

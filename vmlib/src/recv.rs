@@ -204,9 +204,7 @@ impl Shared {
             None => Ok(none_or_wait(until, now, &mut looked)),
         })
     }
-}
 
-impl Shared {
     /// The first message that `selection` selects; `None` if it does not come in time.
     fn take_selected(
         &self,
@@ -278,15 +276,8 @@ impl Core {
     /// Nothing is there that the filter selects: an error if it selects the messages of one task alone,
     /// and that has ended.
     pub(crate) fn can_come(&mut self, filter: &Filter, now: Time) -> Result<(), RecvError> {
-        let Some(from) = filter.from else {
-            return Ok(());
-        };
-        if let Some(status) = self.endpoint.over(from) {
-            self.awaited.received(from);
-            return Err(RecvError::Ended { from, status });
-        }
-        self.awaited.note(from, now);
-        Ok(())
+        let from = filter.from.map_or(OneOf::Any, OneOf::Only);
+        self.can_come_from(&from, now)
     }
 
     /// Nothing is there that a receive from these tasks selects: an error if all of them have ended.

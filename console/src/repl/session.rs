@@ -1,4 +1,4 @@
-//! What one console remembers between its commands: aliases, and how deep files of commands are nested.
+//! The state of a console between its commands: aliases, and the depth of nested files of commands.
 
 use crate::failure::UsageError;
 use std::collections::{BTreeMap, BTreeSet};

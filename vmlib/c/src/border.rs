@@ -223,7 +223,7 @@ impl<T: Copy> Place<'_, T> {
     }
 }
 
-/// What can be known of an address of so many values.
+/// The checks of an address of so many values: not NULL, aligned, a length that memory can have.
 fn check<T>(address: *const T, count: usize, what: &str) -> Result<(), Error> {
     if address.is_null() {
         return Err(Error::invalid(format!("{what} is NULL")));

@@ -59,7 +59,7 @@ codes! {
     Interrupted "VM_EINTERRUPTED" -36 "the program has interrupted the call"
 }
 
-/// What a function that succeeds may return.
+/// The statuses of functions that succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// `VM_OK`.

@@ -1,4 +1,4 @@
-//! What went wrong in a call: a code for the program, and words for people that say what to do.
+//! The error of a call: a code for the program, and a text for people that says what to do.
 //!
 //! The words of the last failed call of each thread are kept for `vm_last_error`.
 

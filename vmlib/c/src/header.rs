@@ -12,7 +12,7 @@ pub struct Function {
     pub section: String,
     /// The declaration, on one line, without `;`.
     pub declaration: String,
-    /// What the function does, in a few words.
+    /// The purpose of the function, in a few words.
     pub summary: String,
     /// The paragraphs between the summary and the errors.
     pub text: Vec<String>,

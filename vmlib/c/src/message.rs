@@ -1,4 +1,4 @@
-//! What was received.
+//! Received messages.
 
 use crate::{
     border::Room,

@@ -174,14 +174,14 @@ pub extern "C" fn vm_min_with_place(
     count: usize,
     r#type: c_int,
 ) -> c_int {
-    in_group(vm, group, |task, group| {
-        with_numbers!(r#type, T => {
-            let values = values.numbers::<T>(count, "the values")?;
-            let instances = instances.slice(count, "the instances")?;
-            let found = task.min_with_place(group, values)?;
-            put_places(found, values, instances)
-        })
-    })
+    with_place(
+        vm,
+        group,
+        (values, instances),
+        count,
+        r#type,
+        Extreme::Smallest,
+    )
 }
 
 /// The greatest value of all members at each place, and who has it.
@@ -194,11 +194,39 @@ pub extern "C" fn vm_max_with_place(
     count: usize,
     r#type: c_int,
 ) -> c_int {
+    with_place(
+        vm,
+        group,
+        (values, instances),
+        count,
+        r#type,
+        Extreme::Greatest,
+    )
+}
+
+/// The value that is wanted of all members.
+#[derive(Clone, Copy)]
+enum Extreme {
+    Smallest,
+    Greatest,
+}
+
+fn with_place(
+    vm: Handle<Task>,
+    group: Handle<Membership>,
+    (values, instances): (Room<'_, c_void>, Room<'_, u32>),
+    count: usize,
+    r#type: c_int,
+    extreme: Extreme,
+) -> c_int {
     in_group(vm, group, |task, group| {
         with_numbers!(r#type, T => {
             let values = values.numbers::<T>(count, "the values")?;
             let instances = instances.slice(count, "the instances")?;
-            let found = task.max_with_place(group, values)?;
+            let found = match extreme {
+                Extreme::Smallest => task.min_with_place(group, values)?,
+                Extreme::Greatest => task.max_with_place(group, values)?,
+            };
             put_places(found, values, instances)
         })
     })

@@ -310,7 +310,8 @@ impl Inbox {
         }
     }
 
-    /// Numbers a whole message, and returns it unless a handler or a started receive takes it.
+    /// Numbers a whole message, and returns it unless a started receive takes it. No started receive takes
+    /// one that a handler selects.
     fn offer(&mut self, message: Received) -> Option<Received> {
         self.arrivals += 1;
         if self.handlers.select(&message.key()) {
@@ -324,7 +325,7 @@ impl Inbox {
     /// Adds an unread message at the place of its arrival number.
     fn insert(&mut self, arrival: u64, message: Received) {
         let posted = self.posted.as_ref();
-        if posted.is_some_and(|posted| posted.filter().selects(&message)) {
+        if posted.is_some_and(|posted| self.is_for(posted.filter(), &message)) {
             self.unland_part();
         }
         self.news += 1;
@@ -564,9 +565,12 @@ impl Conversation {
         }
     }
 
-    /// Arrival number of the first message that the selection selects. Visits each source and tag that
-    /// has unread messages, and with a condition of the program each selected message.
+    /// Arrival number of the first message that the selection selects. With a list, visits each source and
+    /// tag that has unread messages; with a condition of the program, each selected message.
     fn find_selected(&self, selection: &Selection<'_>, handlers: &Handlers) -> Option<u64> {
+        if let Some(filter) = selection.filter() {
+            return self.find(&filter, handlers);
+        }
         let accepts = |arrival: &u64| match selection.accepts {
             Some(accepts) => accepts(&self.messages[arrival].envelope()),
             None => true,

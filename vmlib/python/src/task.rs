@@ -63,7 +63,7 @@ impl Task {
     }
 }
 
-/// Who and where this task is.
+/// The identity of this task, and its host.
 #[pymethods]
 impl Task {
     #[getter]

@@ -77,7 +77,7 @@ class Task:
     def __reduce__(self) -> Any:
         raise TypeError("a Task is the handle of one process: send `vm.tid` instead")
 
-    # Who and where this task is.
+    # The identity of this task, and its host.
 
     @property
     def tid(self) -> Tid:

@@ -110,7 +110,7 @@ fn started_receives_and_buffers_get_no_message_of_a_handler() {
         [100_000, 3_000_000, 1]
     );
 
-    // What a removed handler did not get goes to receives that were started before.
+    // The message that a removed handler did not get goes to the receive that was started before.
     let mut pending = b.start_recv(ANY, 1).unwrap();
     b.send(b.tid(), 1, &()).unwrap();
     b.remove_handler(handler).unwrap();
